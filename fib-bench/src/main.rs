@@ -1,0 +1,2 @@
+//! The command-line tool of the fib library.
+fn main() {}

@@ -1,0 +1,14 @@
+//! Userspace FIB.
+mod addr;
+mod error;
+mod failpoint;
+mod grid;
+mod nexthop;
+mod prefix;
+mod route;
+
+pub use addr::{Addr, Family, unmap};
+pub use error::{InvalidNextHop, OutOfMemory, PrefixError, Resource};
+pub use nexthop::NextHopId;
+pub use prefix::{Prefix, parse_prefix, parse_prefix_truncating};
+pub use route::{Route, RouteMatch};
