@@ -37,13 +37,21 @@ pub struct Calibration {
     pub same_origin_next: f64,
     /// Share of nested prefixes with the origin of their parent.
     pub same_origin_inside: f64,
-    /// How many neighbouring blocks of the tree have the same fate. Chosen so that the tables come out alike.
-    pub mean_run: f64,
+    /// How many neighbouring blocks of the tree have the same fate, up to and including a length. Chosen so that the
+    /// tables come out alike.
+    pub runs: &'static [(u8, f64)],
+    /// Share of parents that are top prefixes. Chosen likewise.
+    pub parents_on_top: f64,
     /// Likelihood that nested prefixes fill their parent, when that takes at most 16. Chosen likewise.
     pub cover_whole: f64,
 }
 
 impl Calibration {
+    /// The entry of `runs` for a length.
+    pub fn mean_run(&self, len: u8) -> f64 {
+        self.runs.iter().find(|&&(up_to, _)| len <= up_to).map_or(1.0, |&(_, run)| run)
+    }
+
     /// How many prefixes of each length a table has (index = length).
     pub fn histogram(&self) -> Vec<u32> {
         let mut counts = vec![0; 129];
@@ -85,7 +93,8 @@ pub const V4: Calibration = Calibration {
     unknown_origin: 0.03,
     same_origin_next: 0.498,
     same_origin_inside: 0.828,
-    mean_run: 2.0,
+    runs: &[(128, 2.0)],
+    parents_on_top: 0.8,
     cover_whole: 0.45,
 };
 
@@ -136,6 +145,7 @@ pub const V6: Calibration = Calibration {
     unknown_origin: 0.096,
     same_origin_next: 0.503,
     same_origin_inside: 0.822,
-    mean_run: 2.0,
+    runs: &[(128, 2.0)],
+    parents_on_top: 0.8,
     cover_whole: 0.3,
 };

@@ -12,7 +12,6 @@
 //! TABLE
 
 use std::collections::HashSet;
-use std::hash::BuildHasherDefault;
 
 use fib::{NextHopId, Prefix};
 use rand::seq::SliceRandom;
@@ -21,7 +20,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::calibration::{self, Calibration};
 use crate::subject::{RouteEntry, SubjectAddr};
-use crate::subject_oracle::KeyHasher;
 use crate::text_routes::next_hop_of_origin;
 
 /// What to generate.
@@ -132,7 +130,7 @@ impl<A: SubjectAddr> Generator<A> {
             let mut choice = self.rng.random_range(0..open - fates.len());
             for (fate, left) in &mut left {
                 if choice < *left {
-                    let run = 1 + geometric(&mut self.rng, self.numbers.mean_run - 1.0);
+                    let run = 1 + geometric(&mut self.rng, self.numbers.mean_run(len) - 1.0);
                     let run = run.min(*left);
                     fates.extend(std::iter::repeat_n(*fate, run));
                     *left -= run;
@@ -153,11 +151,19 @@ impl<A: SubjectAddr> Generator<A> {
         for len in self.numbers.base_len..=A::BITS {
             let nested = self.nested_of(len, &parents);
             self.made.extend(&nested);
+            let nested_count = nested.len();
             let mut candidates = std::mem::take(&mut by_len[usize::from(len)]);
             candidates.extend(nested);
             let wanted = self.scaled(self.numbers.parents, len);
-            let (chosen, _) = candidates.partial_shuffle(&mut self.rng, wanted);
-            parents[usize::from(len)] = chosen.to_vec();
+            // Parents are mostly top prefixes; they come first among the candidates.
+            let tops = candidates.len() - nested_count;
+            let on_top = ((wanted as f64 * self.numbers.parents_on_top) as usize).min(tops);
+            let (chosen, _) = candidates[..tops].partial_shuffle(&mut self.rng, on_top);
+            let mut chosen = chosen.to_vec();
+            let (others, _) = candidates[tops..].partial_shuffle(&mut self.rng, wanted - on_top);
+            chosen.extend_from_slice(others);
+            chosen.shuffle(&mut self.rng);
+            parents[usize::from(len)] = chosen;
         }
     }
 
@@ -165,7 +171,7 @@ impl<A: SubjectAddr> Generator<A> {
     fn nested_of(&mut self, len: u8, parents: &[Vec<Made<A>>]) -> Vec<Made<A>> {
         let wanted = self.scaled(self.numbers.nested, len);
         let mut nested: Vec<Made<A>> = Vec::with_capacity(wanted);
-        let mut taken: HashSet<A, BuildHasherDefault<KeyHasher>> = HashSet::default();
+        let mut taken: HashSet<A> = HashSet::new();
         let choices: Vec<(u8, u32)> = self
             .numbers
             .extra_bits
@@ -263,8 +269,8 @@ mod tests {
     struct Profile {
         prefixes: usize,
         histogram: BTreeMap<u8, usize>,
-        nested: f64,
-        deepest: usize,
+        /// Share of prefixes with 0, 1, 2 ... others around them.
+        depths: Vec<f64>,
         /// Address ranges after equal neighbours are merged.
         intervals: usize,
         /// Distinct blocks of some lengths in which a prefix starts.
@@ -279,7 +285,7 @@ mod tests {
             routes.iter().filter_map(|&(net, next_hop)| A::key(net).map(|(addr, len)| (addr, len, next_hop))).collect();
         entries.sort();
         let mut histogram = BTreeMap::new();
-        let (mut nested, mut deepest) = (0, 0);
+        let mut depths: Vec<usize> = Vec::new();
         let mut starts: Vec<(A, NextHopId)> = Vec::new();
         let mut open: Vec<(A, NextHopId)> = Vec::new();
         let mut range = |at: A, next_hop| match starts.last_mut() {
@@ -287,7 +293,7 @@ mod tests {
             _ => starts.push((at, next_hop)),
         };
         range(A::ZERO, MISS);
-        let mut close = |open: &mut Vec<(A, NextHopId)>, before: Option<A>, range: &mut dyn FnMut(A, NextHopId)| {
+        let close = |open: &mut Vec<(A, NextHopId)>, before: Option<A>, range: &mut dyn FnMut(A, NextHopId)| {
             while let Some(&(last, _)) = open.last() {
                 if before.is_some_and(|addr| addr <= last) {
                     return;
@@ -301,8 +307,8 @@ mod tests {
         for &(addr, len, next_hop) in &entries {
             *histogram.entry(len).or_default() += 1;
             close(&mut open, Some(addr), &mut range);
-            nested += usize::from(!open.is_empty());
-            deepest = deepest.max(open.len());
+            depths.resize(depths.len().max(open.len() + 1), 0);
+            depths[open.len()] += 1;
             range(addr, next_hop);
             open.push((addr.or(A::mask(len).not()), next_hop));
         }
@@ -320,8 +326,7 @@ mod tests {
         Profile {
             prefixes: entries.len(),
             histogram,
-            nested: f64::from(nested as u32) / entries.len() as f64,
-            deepest,
+            depths: depths.iter().map(|&count| count as f64 / entries.len() as f64).collect(),
             intervals: starts.len(),
             blocks: block_lens.iter().map(|&len| (len, distinct(&mut entries.iter().map(|e| e.0), len).len())).collect(),
             nodes: node_lens.iter().map(|&len| (len, inside(len))).collect(),

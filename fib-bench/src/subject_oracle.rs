@@ -1,94 +1,62 @@
-//! The independent method: one hash map per prefix length, probed longest first.
+//! The independent method: the library's hash-map oracle for lookups, an ordered map for everything else.
 //!
-//! It shares no code with the library's trie or Rib, takes no care to be fast, and is right by inspection.
-//! Ordered questions (`within`, `routes`) collect and sort.
+//! It shares no code with the trie or the Rib and takes no care to be fast. [`HashTable`] probes one hash map per
+//! prefix length, longest first, and is model-tested in the library against a table that reads every route.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use fib::oracle::HashTable;
 use fib::{Addr, Family, NextHopId, Prefix};
 use ipnet::IpNet;
 
 use crate::failure::Failure;
-use crate::subject::{LookupMode, MISS, RouteEntry, Shape, Subject, SubjectAddr, family_of};
-
-/// A multiply-and-fold hash: the default hasher is several times slower, and nobody attacks this table.
-#[derive(Debug, Default)]
-pub struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-    fn write_u32(&mut self, key: u32) {
-        self.write_u64(u64::from(key));
-    }
-    fn write_u64(&mut self, key: u64) {
-        let product = u128::from(self.0.rotate_left(29) ^ key) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product as u64) ^ (product >> 64) as u64;
-    }
-    fn write_u128(&mut self, key: u128) {
-        self.write_u64((key >> 64) as u64);
-        self.write_u64(key as u64);
-    }
-}
-
-type LengthMap<A> = HashMap<A, NextHopId, BuildHasherDefault<KeyHasher>>;
+use crate::subject::{LookupMode, MISS, RouteEntry, Shape, Subject, SubjectAddr};
 
 #[derive(Debug)]
-struct Maps<A> {
-    by_len: Vec<LengthMap<A>>,
+struct Half<A: Addr> {
+    by_len: HashTable<A>,
+    ordered: BTreeMap<Prefix<A>, NextHopId>,
 }
 
-impl<A: Addr> Maps<A> {
+impl<A: Addr> Half<A> {
     fn new() -> Self {
-        Maps { by_len: (0..=A::BITS).map(|_| LengthMap::default()).collect() }
+        Half { by_len: HashTable::new(), ordered: BTreeMap::new() }
     }
 
-    fn lookup(&self, addr: A) -> Option<(u8, NextHopId)> {
-        self.matches(addr).next_back()
+    fn set(&mut self, prefix: Prefix<A>, next_hop: NextHopId) -> Option<NextHopId> {
+        self.ordered.insert(prefix, next_hop);
+        self.by_len.insert(prefix, next_hop)
     }
 
-    /// Every match of `addr`, shortest first.
-    fn matches(&self, addr: A) -> impl DoubleEndedIterator<Item = (u8, NextHopId)> + '_ {
-        (0..=A::BITS).zip(&self.by_len).filter(|(_, map)| !map.is_empty()).filter_map(move |(len, map)| {
-            map.get(&addr.and(A::mask(len))).map(|&next_hop| (len, next_hop))
-        })
+    fn unset(&mut self, prefix: Prefix<A>) -> Option<NextHopId> {
+        self.ordered.remove(&prefix);
+        self.by_len.remove(prefix)
+    }
+
+    fn covering(&self, addr: A) -> Vec<RouteEntry> {
+        let prefixes = (0..=A::BITS).filter_map(|len| Prefix::truncating(addr, len).ok());
+        prefixes.filter_map(|prefix| Some((prefix.to_ipnet(), *self.ordered.get(&prefix)?))).collect()
     }
 
     fn within(&self, outer: Prefix<A>) -> Vec<RouteEntry> {
-        let mut found: Vec<(Prefix<A>, NextHopId)> = (outer.len()..=A::BITS)
-            .zip(&self.by_len[usize::from(outer.len())..])
-            .flat_map(|(len, map)| map.iter().map(move |(&addr, &next_hop)| (addr, len, next_hop)))
-            .filter(|&(addr, ..)| outer.contains(addr))
-            .filter_map(|(addr, len, next_hop)| Some((Prefix::new(addr, len).ok()?, next_hop)))
-            .collect();
-        found.sort_unstable();
-        found.into_iter().map(|(prefix, next_hop)| (prefix.to_ipnet(), next_hop)).collect()
-    }
-
-    fn count(&self) -> usize {
-        self.by_len.iter().map(HashMap::len).sum()
+        // Order is by address, then by length, so all that `outer` covers stands together from `outer` on.
+        let entries = self.ordered.range(outer..).take_while(|(prefix, _)| outer.covers(**prefix));
+        entries.map(|(prefix, &next_hop)| (prefix.to_ipnet(), next_hop)).collect()
     }
 
     fn lookup_all(&self, addrs: &[A], out: &mut [NextHopId]) {
         for (addr, out) in addrs.iter().zip(out) {
-            *out = self.lookup(*addr).map_or(MISS, |(_, next_hop)| next_hop);
+            *out = self.by_len.lookup(*addr).map_or(MISS, |(_, next_hop)| next_hop);
         }
     }
 }
 
-/// Hash maps per length for both families.
+/// A table of both families that is right rather than fast.
 #[derive(Debug)]
 pub struct Oracle {
-    v4: Maps<u32>,
-    v6: Maps<u128>,
+    v4: Half<u32>,
+    v6: Half<u128>,
 }
 
 impl Default for Oracle {
@@ -100,7 +68,7 @@ impl Default for Oracle {
 impl Oracle {
     /// An empty table.
     pub fn new() -> Self {
-        Oracle { v4: Maps::new(), v6: Maps::new() }
+        Oracle { v4: Half::new(), v6: Half::new() }
     }
 
     /// A table with these routes; of two routes with the same prefix the later one stays.
@@ -112,35 +80,25 @@ impl Oracle {
         oracle
     }
 
-    /// Inserts or replaces.
+    /// Inserts or replaces; the next hop that was there before.
     pub fn set(&mut self, prefix: IpNet, next_hop: NextHopId) -> Option<NextHopId> {
         match prefix {
-            IpNet::V4(net) => self.v4.by_len[usize::from(net.prefix_len())].insert(net.network().to_bits(), next_hop),
-            IpNet::V6(net) => self.v6.by_len[usize::from(net.prefix_len())].insert(net.network().to_bits(), next_hop),
+            IpNet::V4(_) => self.v4.set(typed(prefix)?, next_hop),
+            IpNet::V6(_) => self.v6.set(typed(prefix)?, next_hop),
         }
     }
 
-    /// Removes.
+    /// Removes; the next hop that was there.
     pub fn unset(&mut self, prefix: IpNet) -> Option<NextHopId> {
         match prefix {
-            IpNet::V4(net) => self.v4.by_len[usize::from(net.prefix_len())].remove(&net.network().to_bits()),
-            IpNet::V6(net) => self.v6.by_len[usize::from(net.prefix_len())].remove(&net.network().to_bits()),
-        }
-    }
-
-    fn matches(&self, addr: IpAddr) -> Vec<RouteEntry> {
-        fn entries<A: Addr>(maps: &Maps<A>, addr: A) -> Vec<RouteEntry> {
-            let entry = |(len, next_hop)| Some((Prefix::truncating(addr, len).ok()?.to_ipnet(), next_hop));
-            maps.matches(addr).filter_map(entry).collect()
-        }
-        match addr {
-            IpAddr::V4(addr) => entries(&self.v4, addr.to_bits()),
-            IpAddr::V6(addr) => entries(&self.v6, addr.to_bits()),
+            IpNet::V4(_) => self.v4.unset(typed(prefix)?),
+            IpNet::V6(_) => self.v6.unset(typed(prefix)?),
         }
     }
 }
 
-fn prefix_of<A: SubjectAddr>(prefix: IpNet) -> Option<Prefix<A>> {
+/// The prefix as the library's own type; `None` for the other family.
+fn typed<A: SubjectAddr>(prefix: IpNet) -> Option<Prefix<A>> {
     let (addr, len) = A::key(prefix)?;
     Prefix::truncating(addr, len).ok()
 }
@@ -168,26 +126,32 @@ impl Subject for Oracle {
     }
     fn get(&mut self, prefix: IpNet) -> Option<NextHopId> {
         match prefix {
-            IpNet::V4(net) => self.v4.by_len[usize::from(net.prefix_len())].get(&net.addr().to_bits()).copied(),
-            IpNet::V6(net) => self.v6.by_len[usize::from(net.prefix_len())].get(&net.addr().to_bits()).copied(),
+            IpNet::V4(_) => self.v4.by_len.get(typed(prefix)?),
+            IpNet::V6(_) => self.v6.by_len.get(typed(prefix)?),
         }
     }
     fn lookup(&mut self, addr: IpAddr) -> Result<Option<NextHopId>, Failure> {
-        Ok(self.lookup_match(addr).map(|(_, next_hop)| next_hop))
+        Ok(match addr {
+            IpAddr::V4(addr) => self.v4.by_len.lookup(addr.to_bits()).map(|(_, next_hop)| next_hop),
+            IpAddr::V6(addr) => self.v6.by_len.lookup(addr.to_bits()).map(|(_, next_hop)| next_hop),
+        })
     }
     fn lookup_match(&mut self, addr: IpAddr) -> Option<RouteEntry> {
-        self.matches(addr).pop()
+        self.covering(addr).pop()
     }
     fn shortest_match(&mut self, addr: IpAddr) -> Option<RouteEntry> {
-        self.matches(addr).first().copied()
+        self.covering(addr).first().copied()
     }
     fn covering(&mut self, addr: IpAddr) -> Vec<RouteEntry> {
-        self.matches(addr)
+        match addr {
+            IpAddr::V4(addr) => self.v4.covering(addr.to_bits()),
+            IpAddr::V6(addr) => self.v6.covering(addr.to_bits()),
+        }
     }
     fn within(&mut self, prefix: IpNet) -> Vec<RouteEntry> {
-        match family_of(prefix) {
-            Family::V4 => prefix_of(prefix).map_or(Vec::new(), |outer| self.v4.within(outer)),
-            Family::V6 => prefix_of(prefix).map_or(Vec::new(), |outer| self.v6.within(outer)),
+        match prefix {
+            IpNet::V4(_) => typed(prefix).map_or_else(Vec::new, |outer| self.v4.within(outer)),
+            IpNet::V6(_) => typed(prefix).map_or_else(Vec::new, |outer| self.v6.within(outer)),
         }
     }
     fn routes(&mut self, family: Family) -> Vec<RouteEntry> {
@@ -198,8 +162,8 @@ impl Subject for Oracle {
     }
     fn prefix_count(&mut self, family: Family) -> usize {
         match family {
-            Family::V4 => self.v4.count(),
-            Family::V6 => self.v6.count(),
+            Family::V4 => self.v4.by_len.len(),
+            Family::V6 => self.v6.by_len.len(),
         }
     }
     fn lookup_v4(&mut self, _: LookupMode, addrs: &[u32], out: &mut [NextHopId]) {
@@ -236,12 +200,15 @@ mod tests {
         for text in ["10.1.1.1", "10.1.1.2", "10.2.0.0", "9.255.255.255", "11.0.0.0", "2001:db8::1", "2001:db9::"] {
             let addr = text.parse().unwrap();
             assert_eq!(oracle.lookup(addr).unwrap(), by_definition(&routes, addr), "{text}");
+            assert_eq!(oracle.lookup_match(addr).map(|(_, next_hop)| next_hop), by_definition(&routes, addr), "{text}");
         }
         assert_eq!(oracle.covering("10.1.1.1".parse().unwrap()), routes[..4].to_vec());
         assert_eq!(oracle.within("10.0.0.0/8".parse().unwrap()), routes[1..4].to_vec());
+        assert_eq!(oracle.within("10.1.0.0/17".parse().unwrap()), routes[3..4].to_vec());
         assert_eq!(oracle.remove(routes[0].0).unwrap(), Some(routes[0].1));
         assert_eq!(oracle.lookup("9.0.0.0".parse().unwrap()).unwrap(), None);
         assert_eq!(oracle.prefix_count(Family::V4), 3);
+        assert_eq!(oracle.routes(Family::V4), routes[1..4].to_vec());
         assert!(!oracle.insert_if_absent(routes[1].0, MISS).unwrap());
         assert_eq!(oracle.get(routes[1].0), Some(routes[1].1));
     }
