@@ -5,6 +5,7 @@ mod failpoint;
 mod grid;
 mod nexthop;
 mod prefix;
+mod rib;
 mod route;
 
 pub use addr::{Addr, Family, unmap};
