@@ -24,14 +24,17 @@
 //! 5. `count_by_len` and `route_count` are the numbers that a walk counts; an empty Rib has no block.
 //!
 //! An update has two phases, so that the trie can be planned between them: `plan_*` checks the rules and reserves the
-//! memory, `commit_*` cannot fail (`edit.rs`). Ordered walks and covers are in `walk.rs`, memory in `pool.rs`.
+//! memory, `commit_*` cannot fail (`edit.rs`, `path.rs`). Ordered walks and covers are in `walk.rs`, the marks of a
+//! refresh in `stale.rs`, memory in `pool.rs`, the invariants in `check.rs`.
 //!
 //! Source: the two maps of a node are those of Eatherton, Varghese and Dittia, "Tree Bitmap", ACM SIGCOMM CCR 34(2),
 //! 2004, with positions in preorder instead of by length.
 
 mod check;
 mod edit;
+mod path;
 mod pool;
+mod stale;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -391,18 +394,6 @@ impl<A: Addr> Rib<A> {
     /// All prefixes from `first` on, by address, then length; `first` itself need not be present.
     pub(crate) fn iter_from(&self, first: Prefix<A>) -> Walk<'_, A> {
         Walk::from(&self.store, first)
-    }
-
-    /// The first stale route of `owner` at or after `from`, by prefix, then in order of preference. A sweep removes what
-    /// it finds and goes on from the same prefix.
-    pub(crate) fn next_stale(&self, owner: u32, from: Option<Prefix<A>>) -> Option<(Prefix<A>, Route)> {
-        let mut walk = self.iter_from(from.unwrap_or(Prefix::DEFAULT));
-        while let Some((prefix, routes)) = walk.next_routes() {
-            if let Some(cell) = routes.cells().find(|cell| cell.owner == owner && cell.is_stale()) {
-                return Some((prefix, cell.route()));
-            }
-        }
-        None
     }
 
     /// Prefixes that have a route.

@@ -825,6 +825,16 @@ fn the_checker_sees_each_kind_of_damage() {
         })
         .contains("two blocks")
     );
-    assert!(damaged(|rib| rib.store.root.nodes_start += 1).len() > 1);
-    assert!(damaged(|rib| rib.store.root.toggle_prefix(1)).len() > 1);
+    assert!(damaged(|rib| rib.store.root.toggle_prefix(1)).contains("a block of 1 cells holds 2"));
+    assert!(damaged(|rib| rib.store.root.children |= 1).contains("a block of 1 nodes holds 2"));
+    assert!(
+        damaged(|rib| {
+            let mut node = rib.store.root.nodes_start;
+            for _ in 0..2 {
+                node = rib.store.nodes[node].nodes_start;
+            }
+            rib.store.nodes[node].prefix_words = [0; 2];
+        })
+        .contains("an empty node of step 3")
+    );
 }
