@@ -328,8 +328,18 @@ fn keys() -> impl Strategy<Value = (u128, u8)> {
     ]
 }
 
+/// Few values each, the ends of the range among them.
+const NEXT_HOPS: [u32; 3] = [0, 1, NextHopId::MAX.get()];
+const PRIORITIES: [u32; 3] = [0, 1, u32::MAX];
+const OWNERS: [u32; 2] = [0, u32::MAX];
+
+fn one_of(values: &'static [u32]) -> impl Strategy<Value = u32> {
+    prop::sample::select(values)
+}
+
 fn routes() -> impl Strategy<Value = Route> {
-    (0..3u32, 0..3u32, 0..2u32).prop_map(|(next_hop, priority, owner)| route(next_hop, priority, owner))
+    (one_of(&NEXT_HOPS), one_of(&PRIORITIES), one_of(&OWNERS))
+        .prop_map(|(next_hop, priority, owner)| route(next_hop, priority, owner))
 }
 
 fn modes() -> impl Strategy<Value = InsertMode> {
@@ -343,8 +353,8 @@ fn modes() -> impl Strategy<Value = InsertMode> {
 }
 
 fn matches() -> impl Strategy<Value = RouteMatch> {
-    let field = |bound: u32| prop_oneof![3 => Just(None), 1 => (0..bound).prop_map(Some)];
-    (field(3), field(3), field(2)).prop_map(|(next_hop, priority, owner)| RouteMatch {
+    let field = |values| prop_oneof![3 => Just(None), 1 => one_of(values).prop_map(Some)];
+    (field(&NEXT_HOPS), field(&PRIORITIES), field(&OWNERS)).prop_map(|(next_hop, priority, owner)| RouteMatch {
         next_hop: next_hop.map(|id| NextHopId::new(id).unwrap()),
         priority,
         owner,
@@ -358,8 +368,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         20 => (keys(), matches()).prop_map(|((bits, len), which)| Op::Remove(bits, len, which)),
         3 => keys().prop_map(|(bits, len)| Op::RemoveWithin(bits, len)),
         1 => Just(Op::Clear),
-        4 => (0..2u32).prop_map(Op::MarkStale),
-        3 => (0..2u32).prop_map(Op::Sweep),
+        4 => one_of(&OWNERS).prop_map(Op::MarkStale),
+        3 => one_of(&OWNERS).prop_map(Op::Sweep),
         6 => keys().prop_map(|(bits, len)| Op::Ask(bits, len)),
     ];
     prop::collection::vec(op, 1..if cfg!(miri) { 12 } else { 120 })
