@@ -6,6 +6,7 @@ mod grid;
 mod nexthop;
 mod prefix;
 mod route;
+mod trie;
 
 pub use addr::{Addr, Family, unmap};
 pub use error::{InvalidNextHop, OutOfMemory, PrefixError, Resource};
