@@ -7,6 +7,7 @@ mod nexthop;
 mod prefix;
 mod rib;
 mod route;
+mod trie;
 
 pub use addr::{Addr, Family, unmap};
 pub use error::{InvalidNextHop, OutOfMemory, PrefixError, Resource};

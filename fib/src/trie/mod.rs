@@ -1,0 +1,2 @@
+//! The trie.
+pub(crate) mod arena;
