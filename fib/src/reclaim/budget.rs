@@ -196,6 +196,16 @@ impl<T: Retired, D: GraceDetector> Limbo<T, D> {
         self.budget.set_sync_mem(bytes)
     }
 
+    /// Sets what happens at the budget while a reader does not report.
+    pub(crate) fn set_stall_policy(&mut self, policy: StallPolicy) {
+        self.budget.policy = policy;
+    }
+
+    /// Sets whether an operation that would have to wait fails instead.
+    pub(crate) fn set_nonblocking(&mut self, nonblocking: bool) {
+        self.budget.nonblocking = nonblocking;
+    }
+
     /// Admits an operation. To be called once, before it changes anything; it may wait, as the policy says.
     #[inline]
     pub(crate) fn admit(&mut self, free: &mut impl FnMut(T)) -> Result<(), AdmitError> {
