@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{load, lookup, replay, run, script, update};
+use crate::commands::{compare, load, lookup, replay, run, script, update};
 
 /// Loads, verifies and measures the fib library.
 ///
@@ -35,6 +35,8 @@ enum Command {
     Replay(replay::ReplayOptions),
     /// Measure random updates and the covering prefixes that touch most of a table
     Update(update::UpdateOptions),
+    /// Measure the library and its peers side by side
+    Compare(compare::CompareOptions),
 }
 
 /// The whole program.
@@ -48,6 +50,7 @@ pub fn main() -> ExitCode {
         Some(Command::Script(options)) => script::run(options),
         Some(Command::Replay(options)) => replay::run(options),
         Some(Command::Update(options)) => update::run(options),
+        Some(Command::Compare(options)) => compare::run(options),
     };
     match result {
         Ok(code) => ExitCode::from(code),
