@@ -48,7 +48,7 @@ struct table {
 int shim_init(void)
 {
     char *argv[] = {
-        "fib-bench", "--no-huge", "--no-pci", "--no-telemetry", "--in-memory", "--iova-mode=va", "-m", "256",
+        "fib-bench", "--no-huge", "--no-pci", "--no-telemetry", "--no-shconf", "--iova-mode=va", "-m", "256",
         "--log-level=3", "--force-max-simd-bitwidth=512", "-l", "0", NULL,
     };
     char core[16];
