@@ -158,4 +158,13 @@ impl Subject for FibSubject {
             nodes_by_depth: stats.nodes_by_depth.iter().map(|&(bits, nodes)| (usize::from(bits), nodes)).collect(),
         })
     }
+    fn memory(&mut self) -> Vec<(&'static str, usize)> {
+        let stats = self.writer.memory_stats();
+        vec![
+            ("nodes, live", stats.live_bytes),
+            ("nodes, with free blocks", stats.footprint_bytes),
+            ("taken from the system", stats.committed_bytes),
+            ("of it in huge pages", stats.huge_page_bytes),
+        ]
+    }
 }
