@@ -142,7 +142,16 @@ impl<A: SubjectAddr> Generator<A> {
         let run = self.numbers.mean_run;
         let has_gap = in_runs(&mut self.rng, gaps, open / halves - gaps, run);
         let is_top = in_runs(&mut self.rng, top, open - gaps - top, run);
-        let mut others = is_top.into_iter().map(|is_top| if is_top { Fate::Top } else { Fate::Split });
+        // A block that is cut needs a prefix somewhere inside. There are enough of them in a full table; the rounded
+        // numbers of a smaller one do not add up, and what is left over must not grow for ever.
+        let split = open - gaps - top;
+        let to_come: usize = (len + 1..=A::BITS).map(|len| self.scaled(self.numbers.top, len)).sum();
+        let mut is_cut = in_runs(&mut self.rng, split.min(to_come), split.saturating_sub(to_come), 1.0).into_iter();
+        let mut others = is_top.into_iter().map(|is_top| match is_top {
+            true => Fate::Top,
+            false if is_cut.next() == Some(true) => Fate::Split,
+            false => Fate::Gap,
+        });
         let mut fates = Vec::with_capacity(open);
         for has_gap in has_gap {
             let gap_at = if has_gap { self.rng.random_range(0..halves) } else { halves };
