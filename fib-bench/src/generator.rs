@@ -7,9 +7,18 @@
 //!
 //! How near it comes is asserted by the tests of this file; seed 1, 64 next hops, against the real tables:
 //!
-//! | | real IPv4 | generated | real IPv6 | generated |
+//! | | IPv4 real | made | IPv6 real | made |
 //! |---|---|---|---|---|
-//! TABLE
+//! | prefixes (each length is met within 3) | 901,899 | 901,899 | 160,147 | 160,126 |
+//! | share inside another prefix | 0.507 | 0.507 | 0.569 | 0.569 |
+//! | share inside exactly one | 0.359 | 0.314 | 0.377 | 0.307 |
+//! | address ranges after merging equal neighbours | 390,926 | 388,248 | 97,655 | 105,803 |
+//! | distinct /16, IPv6 /24 | 35,192 | 38,106 | 7,267 | 7,329 |
+//! | distinct /18, IPv6 /32 | 90,361 | 94,290 | 34,317 | 36,144 |
+//! | distinct /24, IPv6 /48 | 839,650 | 815,265 | 153,104 | 153,161 |
+//! | /18, IPv6 /26 cut by a range's end | 40,499 | 41,956 | 14,370 | 14,403 |
+//! | IPv6 /32, /38, /44 cut by a range's end | | | 6,283, 10,114, 13,658 | 6,614, 9,944, 13,174 |
+//! | prefixes in the fullest /8, IPv6 /16 | 38,520 | 13,924 | 20,151 | 11,396 |
 
 use std::collections::{HashMap, HashSet};
 

@@ -242,7 +242,7 @@ fn update_measures_both_families() {
     let rib = place.file("rib", small_table());
     let json = place.run(&["update", "--rib", &rib, "--prefixes", "100", "--rounds", "2", "--json"]).ends(0, "").json();
     assert_eq!(json["wrong_answers"], 0);
-    assert_eq!(rows(&json, "random updates").len(), 6);
+    assert_eq!(rows(&json, "random updates").len(), 8);
     let covering: Vec<&str> =
         rows(&json, "covering prefixes").iter().map(|row| row["prefix"].as_str().unwrap()).collect();
     for prefix in ["0.0.0.0/0", "0.0.0.0/1", "10.0.0.0/8", "::/0", "2000::/3"] {

@@ -98,7 +98,8 @@ fn add_churn(
     let rows = [
         ("delete", churn.delete_per_s, Some(&churn.delete)),
         ("add", churn.add_per_s, Some(&churn.add)),
-        ("both", churn.both_per_s, None),
+        ("all deletes, then all adds", churn.both_per_s, None),
+        ("delete and add in turn", churn.in_turn_per_s, None),
     ];
     for (name, rate, latencies) in rows {
         rates.row(spread_row(vec![family.to_string().into(), name.into()], rate.map(|rate| rate / 1e6), 3));
