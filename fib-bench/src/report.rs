@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Exit codes: 0; 1 for a wrong answer, or with `--strict` for a verdict that is not kept; 2 for what could not be
-//! done at all (a bad option, file or line), which prints no report but one sentence on stderr.
+//! done at all (a bad option, file or line). A [`Failure`] prints no report but a sentence on stderr.
 //!
 //! Figures are medians with their smallest and largest value beside them. Bytes are bytes in JSON and KiB or MiB for
 //! people; a column's name ends in its unit.

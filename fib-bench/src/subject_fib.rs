@@ -105,7 +105,7 @@ impl Subject for FibSubject {
         let table = self.writer.main();
         let (control, matched) = (table.lookup(addr), table.lookup_match(addr).map(|(_, route)| route.next_hop));
         if [batch, control, matched] != [single; 3] {
-            return Err(Failure::new(format!(
+            return Err(Failure::wrong(format!(
                 "{addr}: lookup {single:?}, lookup_batch {batch:?}, Table::lookup {control:?}, lookup_match {matched:?}"
             )));
         }

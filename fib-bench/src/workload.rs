@@ -106,7 +106,7 @@ pub fn churn(subject: &mut dyn Subject, picked: &[RouteEntry], rounds: usize) ->
     }
     let mut parts = [Vec::new(), Vec::new()];
     let seconds = in_turns("random updates", 2, rounds, |way| {
-        let mut add = |subject: &mut dyn Subject, (prefix, next_hop): RouteEntry| {
+        let add = |subject: &mut dyn Subject, (prefix, next_hop): RouteEntry| {
             subject.insert_or_replace(prefix, next_hop).map(|_| ())
         };
         if way == IN_TURN {
@@ -141,7 +141,7 @@ const IN_TURN: usize = 1;
 fn remove(subject: &mut dyn Subject, (prefix, next_hop): RouteEntry) -> Result<(), Failure> {
     match subject.remove(prefix)? {
         Some(removed) if removed == next_hop => Ok(()),
-        removed => Err(Failure::new(format!("removing {prefix}: expected {next_hop}, got {removed:?}"))),
+        removed => Err(Failure::wrong(format!("removing {prefix}: expected {next_hop}, got {removed:?}"))),
     }
 }
 

@@ -107,7 +107,7 @@ impl Script {
         let mut answers = 0;
         for line in &self.lines {
             let place = || format!("{}:{}", self.file, line.number);
-            let got = answer(subject, line.verb).unwrap_or_else(|Failure(text)| format!("error: {text}"));
+            let got = answer(subject, line.verb).unwrap_or_else(|failure| format!("error: {failure}"));
             let is_error = got.starts_with("error: ");
             if let Some(expected) = &line.expected {
                 answers += 1;
@@ -117,8 +117,8 @@ impl Script {
             } else if is_error {
                 report.wrong(format!("{} expected no error got {got}", place()));
             }
-            if let Err(Failure(text)) = subject.check() {
-                report.wrong(format!("{} check: {text}", place()));
+            if let Err(failure) = subject.check() {
+                report.wrong(format!("{} check: {failure}", place()));
             }
         }
         Ok(answers)
