@@ -162,14 +162,15 @@ impl Counters {
         }
     }
 
-    /// The bucket of a latency, and the upper end of a bucket: `2^(n/4)` ns, in integers.
+    /// The bucket of a latency: its octave, and the quarter of it.
     fn bucket(nanos: u128) -> usize {
-        let nanos = nanos.max(1).min(u128::from(u64::MAX)) as u64;
+        let nanos = nanos.clamp(1, u128::from(u64::MAX));
         let octave = nanos.ilog2();
-        let quarter = if octave >= 2 { (nanos >> (octave - 2)) & 3 } else { 0 };
+        let quarter = (nanos << 2 >> octave) & 3;
         (4 * octave as usize + quarter as usize).min(BUCKETS - 1)
     }
 
+    /// The upper end of a bucket.
     fn bucket_end(bucket: usize) -> Duration {
         let (octave, quarter) = (bucket as u32 / 4, bucket as u64 % 4);
         Duration::from_nanos(((5 + quarter) << octave) / 4)
