@@ -62,11 +62,10 @@ impl<T> Fifo<T> {
     fn reserve(&mut self, blocks: usize) -> Result<(), OutOfMemory> {
         let bytes = blocks.saturating_mul(mem::size_of::<T>());
         let failed = OutOfMemory { resource: Resource::Plan, bytes, limit: 0 };
-        if failpoint::fails() {
+        if failpoint::fails() || bytes > isize::MAX as usize {
             return Err(failed);
         }
         let missing = blocks.saturating_sub(self.room()).div_ceil(SEGMENT);
-        // The lists of segments first, so that a number beyond all reason fails here.
         self.spare.try_reserve(missing).map_err(|_| failed)?;
         self.segments.try_reserve(self.spare.len() + missing).map_err(|_| failed)?;
         let kept = self.spare.len();
