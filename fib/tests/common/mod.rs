@@ -120,7 +120,11 @@ pub(crate) fn batch<A: TestAddr>(reader: &mut Reader, addrs: &[A]) -> Vec<Option
     burst.main().lookup_batch(addrs, &mut first, hop(0x00a5_a5a5));
     burst.main().lookup_batch(addrs, &mut second, hop(0x005a_5a5a));
     let missed = |first: NextHopId, second: NextHopId| first.get() == 0x00a5_a5a5 && second.get() == 0x005a_5a5a;
-    first.into_iter().zip(second).map(|(first, second)| if missed(first, second) { None } else { Some(first) }).collect()
+    first
+        .into_iter()
+        .zip(second)
+        .map(|(first, second)| if missed(first, second) { None } else { Some(first) })
+        .collect()
 }
 
 /// A table of one family beside its oracle: each change is made to both and must report the same.
