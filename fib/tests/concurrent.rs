@@ -616,7 +616,7 @@ fn a_bulk_load_is_seen_empty_or_whole() {
     ]
     .map(|(text, id)| (net(text), Route::new(hop(id))))
     .to_vec();
-    routes.extend((0..2000).map(|_| (prefix(0xc000_0000 | rng.next() as u32, 24).into(), Route::new(hop(4)))));
+    routes.extend((0..100).map(|_| (prefix(0xc000_0000 | rng.next() as u32, 24).into(), Route::new(hop(4)))));
     beside_readers(
         &fib,
         2,
