@@ -2,17 +2,17 @@
 //!
 //! A name on the command line ([`NAMES`]) stands for one table; its lookup variants come with it.
 
-use fib::Family;
+use fib::{BatchVariant, Family};
 
-use super::ours::{Ours, Profile, Variant};
+use super::ours::{Ours, Profile};
 use super::poptrie::{Poptrie, PoptrieAddr};
 use super::{Peer, PeerAddr};
 use crate::failure::Failure;
 
 /// What `--peers` takes. `rte_lpm` is left out unless named: it needs minutes to load.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 11] = [
     "rte_fib1", "rte_fib2", "rte_fib4", "rte_fib6", "rte_lpm6", "rte_lpm", "prefix-trie", "treebitmap", "ts_bart",
-    "poptrie", "planb", "ours-speed",
+    "poptrie", "planb",
 ];
 
 /// Peers that run only when they are named.
@@ -48,12 +48,22 @@ pub trait Listed: PeerAddr {
     fn peers() -> Vec<Entry<Self>>;
 }
 
-fn ours_default<A: PeerAddr>(_: usize) -> Result<Box<dyn Peer<A>>, Failure> {
-    Ok(Box::new(Ours::new(Variant::Chosen, Profile::Default)?))
-}
-
-fn ours_speed<A: PeerAddr>(_: usize) -> Result<Box<dyn Peer<A>>, Failure> {
-    Ok(Box::new(Ours::new(Variant::Chosen, Profile::Speed)?))
+/// The library as it comes, each variant forced, and the speed profile.
+fn ours<A: PeerAddr>() -> Vec<Entry<A>> {
+    vec![
+        Entry::new("ours", |_| Ok(Box::new(Ours::new(None, Profile::Default)?))),
+        Entry {
+            is_double: true,
+            ..Entry::new("ours-portable", |_| {
+                Ok(Box::new(Ours::new(Some(BatchVariant::Interleaved), Profile::Default)?))
+            })
+        },
+        Entry {
+            is_double: true,
+            ..Entry::new("ours-scalar", |_| Ok(Box::new(Ours::new(Some(BatchVariant::Scalar), Profile::Default)?)))
+        },
+        Entry::new("ours-speed", |_| Ok(Box::new(Ours::new(None, Profile::Speed)?))),
+    ]
 }
 
 fn poptrie<A: PeerAddr + PoptrieAddr>(_: usize) -> Result<Box<dyn Peer<A>>, Failure> {
@@ -62,7 +72,7 @@ fn poptrie<A: PeerAddr + PoptrieAddr>(_: usize) -> Result<Box<dyn Peer<A>>, Fail
 
 impl Listed for u32 {
     fn ours() -> Vec<Entry<u32>> {
-        vec![Entry::new("ours", ours_default::<u32>), Entry::new("ours-speed", ours_speed::<u32>)]
+        ours()
     }
     fn peers() -> Vec<Entry<u32>> {
         let mut entries: Vec<Entry<u32>> = Vec::new();
@@ -93,7 +103,7 @@ impl Listed for u32 {
 
 impl Listed for u128 {
     fn ours() -> Vec<Entry<u128>> {
-        vec![Entry::new("ours", ours_default::<u128>), Entry::new("ours-speed", ours_speed::<u128>)]
+        ours()
     }
     fn peers() -> Vec<Entry<u128>> {
         let mut entries: Vec<Entry<u128>> = Vec::new();

@@ -1,6 +1,6 @@
 //! The library itself as a subject: a `Fib` with its writer and one reader in the same thread.
 
-use fib::{Family, Fib, NextHopId, Options, Reader, Route, RouteMatch, TableOptions, Writer};
+use fib::{BatchVariant, Family, Fib, NextHopId, Options, Reader, Route, RouteMatch, TableOptions, Writer};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{Addresses, MemoryUse, Peer, PeerAddr, PeerRoute, in_batches};
@@ -15,22 +15,14 @@ pub enum Profile {
     Speed,
 }
 
-/// Which batch lookup a subject uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variant {
-    /// The one that the library chooses for this processor.
-    Chosen,
-}
-
-/// The name of a variant in reports, and the options that force it: the one place that knows the library's interface for it.
-fn options(variant: Variant, profile: Profile) -> Options {
+/// The options of a table: batch lookup (`None`: what the library chooses for this processor) and profile.
+fn options(variant: Option<BatchVariant>, profile: Profile) -> Options {
     let main = match profile {
         Profile::Default => TableOptions::default(),
         Profile::Speed => TableOptions::default().root_limit_v4(24).root_limit_v6(20),
     };
-    match variant {
-        Variant::Chosen => Options::default().main(main),
-    }
+    let options = Options::default().main(main);
+    variant.map_or(options, |variant| options.batch(variant))
 }
 
 /// The main table of a `Fib`.
@@ -42,7 +34,7 @@ pub struct Ours {
 
 impl Ours {
     /// An empty table.
-    pub fn new(variant: Variant, profile: Profile) -> Result<Self, Failure> {
+    pub fn new(variant: Option<BatchVariant>, profile: Profile) -> Result<Self, Failure> {
         let fib = Fib::with_options(options(variant, profile)).map_err(|error| Failure::at("fib", error))?;
         let writer = fib.writer().map_err(|error| Failure::at("fib", error))?;
         let reader = fib.reader("compare").map_err(|error| Failure::at("fib", error))?;
