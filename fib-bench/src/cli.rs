@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, load, lookup, replay, run, script, update};
+use crate::commands::{compare, load, lookup, replay, roofline, run, script, update};
 
 /// Loads, verifies and measures the fib library.
 ///
@@ -37,6 +37,8 @@ enum Command {
     Update(update::UpdateOptions),
     /// Measure the library and its peers side by side
     Compare(compare::CompareOptions),
+    /// Measure the machine's limits: random reads from growing working sets
+    Roofline(roofline::RooflineOptions),
 }
 
 /// The whole program.
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Some(Command::Replay(options)) => replay::run(options),
         Some(Command::Update(options)) => update::run(options),
         Some(Command::Compare(options)) => compare::run(options),
+        Some(Command::Roofline(options)) => roofline::run(options),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -245,7 +245,7 @@ fn usable<A: PeerAddr>(results: &mut FamilyResults, entries: &[Entry<A>], routes
     for &entry in entries {
         match (entry.make)(routes) {
             Ok(_) => usable.push(entry),
-            Err(failure) => results.absent.push((entry.name, failure.0)),
+            Err(failure) => results.absent.push((entry.name, failure.to_string())),
         }
     }
     usable

@@ -22,6 +22,10 @@
 //! | `subject`, `subject_fib`, `subject_oracle` | what is measured and verified? |
 //! | `measure`, `workload` | how long does it take? |
 //! | `verify` | is every answer right? |
+//! | `peers/` | what would users take instead, and how is it asked? |
+//! | `compare`, `compare_verdicts`, `deep` | how do the library and its peers do side by side, and is it as promised? |
+//! | `plot` | the page and the pictures of that |
+//! | `roofline` | what can the machine do at most? |
 
 pub mod bad_lines;
 pub mod calibration;
@@ -41,6 +45,7 @@ pub mod peers;
 pub mod plot;
 pub mod progress;
 pub mod report;
+pub mod roofline;
 pub mod route_file;
 pub mod subject;
 pub mod subject_fib;

@@ -7,7 +7,7 @@ use fib::Family;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{ReadOptions, spread_row};
-use crate::compare::{FamilyResults, Plan, Who, compare, compare_deep, is_ours};
+use crate::compare::{FamilyResults, Plan, compare, compare_deep, is_ours};
 use crate::compare_verdicts::{reference, verdicts};
 use crate::deep::host_routes;
 use crate::failure::Failure;
@@ -128,7 +128,11 @@ pub fn run(options: &CompareOptions) -> Result<u8, Failure> {
         verdicts(results).into_iter().for_each(|verdict| report.verdict(verdict));
     }
     if let Some(directory) = &options.results {
-        write_results(directory, &report, &all)?;
+        let settings = format!(
+            "Seed {}, {} passes of {} lookups, {} rounds of loads and updates.",
+            plan.seed, plan.passes, plan.lookups, plan.loads
+        );
+        write_results(directory, &settings, &all)?;
     }
     report.print(options.output)
 }
@@ -271,6 +275,7 @@ fn ratio(ours: Option<&crate::compare::Passes>, peer: &crate::compare::Passes, i
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Who;
 
     #[test]
     fn every_name_is_an_entry_or_says_why_not() {

@@ -18,6 +18,7 @@ pub mod compare;
 pub mod load;
 pub mod lookup;
 pub mod replay;
+pub mod roofline;
 pub mod run;
 pub mod script;
 pub mod update;

@@ -18,6 +18,7 @@
 //! | `dpdk` | rte_fib, rte_fib6, rte_lpm, rte_lpm6 (feature `peers`, libdpdk) |
 //! | `crates` | Rust crates (feature `peers`) |
 //! | `poptrie`, `planb` | re-creations from the papers |
+//! | `list` | all of them by name |
 //! | `intervals`, `huge` | what the re-creations stand on: flattened routes, memory in 2 MiB pages |
 
 use std::hint::black_box;
@@ -38,6 +39,8 @@ pub mod ours;
 #[cfg(target_arch = "x86_64")]
 pub mod planb;
 pub mod poptrie;
+#[cfg(test)]
+mod tests;
 
 /// A prefix and its next hop (1 to 2^31 - 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
