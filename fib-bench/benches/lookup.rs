@@ -8,6 +8,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fib::{BatchVariant, Fib, NextHopId, Options, Route};
 use fib_bench::generator::{Settings, table};
+use fib_bench::peers::{PeerAddr, opaque};
 use fib_bench::subject::MISS;
 use fib_bench::traffic::Traffic;
 use ipnet::IpNet;
@@ -15,7 +16,7 @@ use ipnet::IpNet;
 const LOOKUPS: usize = 1 << 14;
 const BATCH: usize = 64;
 
-fn lookups<A: fib_bench::peers::PeerAddr>(criterion: &mut Criterion) {
+fn lookups<A: PeerAddr>(criterion: &mut Criterion) {
     let routes = table(Settings { seed: 1, next_hops: 64, percent: 5 });
     let nets: Vec<IpNet> = routes.iter().map(|&(net, _)| net).collect();
     let mut group = criterion.benchmark_group(format!("{} lookup", A::FAMILY));
@@ -44,7 +45,7 @@ fn lookups<A: fib_bench::peers::PeerAddr>(criterion: &mut Criterion) {
                     bencher.iter(|| {
                         let burst = reader.burst();
                         let view = burst.main();
-                        addrs.iter().fold(0, |answer, addr| view.lookup(addr.after(answer)).map_or(0, NextHopId::get))
+                        addrs.iter().fold(0, |answer, addr| view.lookup(addr.after(opaque(answer))).map_or(0, NextHopId::get))
                     });
                 });
             }

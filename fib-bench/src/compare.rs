@@ -7,14 +7,19 @@
 //!   for each traffic
 //!     check   every subject, variant and batch size against the oracle
 //!     time    passes in turns: A/32 A/64 .. B/32 .., again ..; then dependent chains in turns
+//!             each turn takes the next of a few windows of addresses
 //!   update    the same random prefixes deleted and added again, in turns; checked again
 //! ```
 //!
-//! Each timed pass is preceded by a short one that is not timed, so that a table stands in the caches as it would if it
-//! were the only one. Ratios are taken pass by pass: a slow second of the machine hurts both sides of a ratio.
+//! Each timed pass is preceded by one over other addresses that is not timed, so that a table stands in the caches as it
+//! would if it were the only one. Ratios are taken pass by pass: a slow second of the machine hurts both sides of a
+//! ratio. Passes are short and their time is the thread's own on its processor, so that a busy machine disturbs few of
+//! them; loads and updates, which may wait or use threads, go by the clock on the wall.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint::black_box;
+use std::time::Duration;
 
 use fib::oracle::HashTable;
 use fib::{Family, NextHopId, Prefix};
@@ -22,6 +27,7 @@ use ipnet::IpNet;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::Failure;
 use crate::measure::{Spread, in_turns, timed};
@@ -155,21 +161,48 @@ struct Loaded<A> {
     variants: Vec<&'static str>,
 }
 
+/// Passes take turns with so many windows of addresses.
+const WINDOWS: usize = 4;
+
 /// Traffic with its right answers.
 struct Asked<A> {
     name: &'static str,
+    windows: Vec<Window<A>>,
+}
+
+struct Window<A> {
     all: Addresses<A>,
-    /// Some of them, to warm up.
-    some: Addresses<A>,
+    /// The first half: to warm up for another window, and for dependent lookups, which are slow.
+    half: Addresses<A>,
     right: Vec<u32>,
 }
 
 impl<A: PeerAddr> Asked<A> {
-    fn new(name: &'static str, host: Vec<A>, oracle: &HashTable<A>) -> Self {
-        let right = host.iter().map(|&addr| oracle.lookup(addr).map_or(0, |(_, next_hop)| next_hop.get())).collect();
-        let some = A::addresses(host[..host.len() / 8].to_vec());
-        Asked { name, all: A::addresses(host), some, right }
+    fn new(name: &'static str, traffic: Traffic, nets: &[IpNet], plan: &Plan, oracle: &HashTable<A>) -> Self {
+        let host: Vec<A> = traffic.addresses(nets, WINDOWS * plan.lookups, plan.seed);
+        let window = |host: &[A]| Window {
+            all: A::addresses(host.to_vec()),
+            half: A::addresses(host[..host.len().div_ceil(2)].to_vec()),
+            right: host.iter().map(|&addr| oracle.lookup(addr).map_or(0, |(_, hop)| hop.get())).collect(),
+        };
+        Asked { name, windows: host.chunks(plan.lookups).map(window).collect() }
     }
+
+    /// The window of a turn, and another one to warm up with.
+    fn turn(&self, turn: usize) -> (&Window<A>, &Window<A>) {
+        (&self.windows[turn % WINDOWS], &self.windows[(turn + 1) % WINDOWS])
+    }
+}
+
+/// The time that `work` keeps this thread's processor busy.
+fn busy(work: impl FnOnce()) -> Duration {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let start = now();
+    work();
+    now().saturating_sub(start)
 }
 
 /// Measures everything for one family. `pin` is called once, when loading is done.
@@ -187,13 +220,12 @@ pub fn compare<A: PeerAddr>(
     pin()?;
     let oracle = oracle(routes)?;
     let nets: Vec<IpNet> = routes.iter().filter_map(|route| IpNet::new(route.addr.to_ip(), route.len).ok()).collect();
-    for traffic in traffic {
-        let host = traffic.addresses(&nets, plan.lookups, plan.seed);
-        ask(&mut results, &mut loaded, &Asked::new(traffic.name(), host, &oracle), plan)?;
+    for &traffic in traffic {
+        ask(&mut results, &mut loaded, &Asked::new(traffic.name(), traffic, &nets, plan, &oracle), plan)?;
     }
     time_updates(&mut results, &mut loaded, routes, plan)?;
-    let host = Traffic::Prefix.addresses(&nets, plan.lookups, plan.seed + 1);
-    check(&mut results, &mut loaded, &Asked::new("after updates", host, &oracle), &plan.batches[..1]);
+    let asked = Asked::new("after updates", Traffic::Prefix, &nets, plan, &oracle);
+    check(&mut results, &mut loaded, &asked, &plan.batches[..1]);
     Ok(results)
 }
 
@@ -207,8 +239,7 @@ pub fn compare_deep<A: PeerAddr>(
     let usable = usable(results, entries, routes.len());
     let mut loaded = load_all(&mut FamilyResults::new(A::FAMILY, routes.len()), &usable, routes)?;
     let nets: Vec<IpNet> = routes.iter().filter_map(|route| IpNet::new(route.addr.to_ip(), route.len).ok()).collect();
-    let host = Traffic::Prefix.addresses(&nets, plan.lookups, plan.seed);
-    ask(results, &mut loaded, &Asked::new(DEEP, host, &oracle(routes)?), plan)
+    ask(results, &mut loaded, &Asked::new(DEEP, Traffic::Prefix, &nets, plan, &oracle(routes)?), plan)
 }
 
 impl FamilyResults {
@@ -309,7 +340,6 @@ fn ask<A: PeerAddr>(
     plan: &Plan,
 ) -> Result<(), Failure> {
     check(results, loaded, asked, &plan.batches);
-    let lookups = asked.all.host.len();
     // Who is timed at which batch size; those without a batch of their own once, in calls of the first size.
     let mut turns = Vec::new();
     let mut single_turns = Vec::new();
@@ -320,31 +350,38 @@ fn ask<A: PeerAddr>(
             single_turns.push((index, variant));
         }
     }
-    let seconds = in_turns(asked.name, turns.len(), plan.passes, |turn| {
-        let (index, variant, batch) = turns[turn];
+    let mut turn = 0;
+    let seconds = in_turns(asked.name, turns.len(), plan.passes, |at| {
+        let (index, variant, batch) = turns[at];
+        let (window, other) = asked.turn(turn / turns.len());
+        turn += 1;
         let peer = &mut loaded[index].peer;
         peer.select(variant);
-        peer.pass(&asked.some, batch, None);
-        Ok::<_, Failure>(timed(|| peer.pass(&asked.all, batch, None)).0)
+        peer.pass(&other.half, batch, None);
+        Ok::<_, Failure>(busy(|| peer.pass(&window.all, batch, None)))
     })?;
     for (&(index, variant, batch), seconds) in turns.iter().zip(seconds) {
         let loaded = &loaded[index];
         let sizes = if loaded.peer.has_batch() { &[batch] } else { &plan.batches[..] };
         for &size in sizes {
-            let passes = Passes { seconds: seconds.clone(), operations: lookups };
+            let passes = Passes { seconds: seconds.clone(), operations: plan.lookups };
             results.rates.insert((asked.name, loaded.who(variant), size), passes);
         }
     }
-    // Dependent lookups are slow; an eighth of the addresses is enough.
-    let seconds = in_turns(asked.name, single_turns.len(), plan.passes, |turn| {
-        let (index, variant) = single_turns[turn];
+    let mut turn = 0;
+    let seconds = in_turns(asked.name, single_turns.len(), plan.passes, |at| {
+        let (index, variant) = single_turns[at];
+        let (window, other) = asked.turn(turn / single_turns.len());
+        turn += 1;
         let peer = &mut loaded[index].peer;
         peer.select(variant);
-        peer.pass(&asked.some, plan.batches[0], None);
-        Ok::<_, Failure>(timed(|| peer.chain(&asked.some)).0)
+        peer.pass(&other.half, plan.batches[0], None);
+        Ok::<_, Failure>(busy(|| {
+            black_box(peer.chain(&window.half));
+        }))
     })?;
     for (&(index, variant), seconds) in single_turns.iter().zip(seconds) {
-        let passes = Passes { seconds, operations: asked.some.host.len() };
+        let passes = Passes { seconds, operations: asked.windows[0].half.host.len() };
         results.chains.insert((asked.name, loaded[index].who(variant)), passes);
     }
     Ok(())
@@ -358,35 +395,50 @@ impl<A> Loaded<A> {
 
 /// Compares every answer of every subject with the oracle's.
 fn check<A: PeerAddr>(results: &mut FamilyResults, loaded: &mut [Loaded<A>], asked: &Asked<A>, batches: &[usize]) {
-    let mut answers = vec![0; asked.right.len()];
-    let right_sum: u64 = asked.right[..asked.some.host.len()].iter().map(|&answer| u64::from(answer)).sum();
     for loaded in loaded {
         for variant in 0..loaded.variants.len() {
             let who = loaded.who(variant);
             loaded.peer.select(variant);
-            let mut wrong = 0;
-            for &batch in batches {
-                answers.fill(u32::MAX);
-                loaded.peer.pass(&asked.all, batch, Some(&mut answers));
-                let differing = answers.iter().zip(&asked.right).filter(|(answer, right)| answer != right);
-                wrong = wrong.max(differing.count());
-                let first = answers.iter().zip(&asked.right).position(|(answer, right)| answer != right);
-                if let Some(at) = first.filter(|_| is_ours(who.table)) {
-                    let addr = asked.all.host[at].to_ip();
-                    let (answer, right) = (answers[at], asked.right[at]);
-                    let text = format!("{who}, {}, batch of {batch}: {addr} leads to {answer}, not {right}", asked.name);
-                    results.ours_wrong.push(text);
-                }
-            }
-            let sum = loaded.peer.chain(&asked.some);
-            if sum != right_sum && is_ours(who.table) {
-                results.ours_wrong.push(format!("{who}, {}: single lookups sum to {sum}, not {right_sum}", asked.name));
-            }
-            if wrong > 0 && !is_ours(who.table) {
+            // The same addresses at every batch size: the worst one counts.
+            let wrong_at = |batch| (batch, check_batch(loaded.peer.as_mut(), asked, batch));
+            let checked: Vec<(usize, Wrong)> = batches.iter().copied().map(wrong_at).collect();
+            let wrong = checked.iter().map(|(_, wrong)| wrong.count).max().unwrap_or(0);
+            if is_ours(who.table) {
+                let texts = checked.into_iter().filter_map(|(batch, wrong)| Some((batch, wrong.first?)));
+                let sentence = |(batch, text)| format!("{who}, {}, batch of {batch}: {text}", asked.name);
+                results.ours_wrong.extend(texts.map(sentence));
+            } else if wrong > 0 {
                 results.wrong.insert((who, asked.name), wrong);
             }
         }
     }
+}
+
+/// What was wrong with one batch size, or with single lookups.
+struct Wrong {
+    count: usize,
+    first: Option<String>,
+}
+
+fn check_batch<A: PeerAddr>(peer: &mut dyn Peer<A>, asked: &Asked<A>, batch: usize) -> Wrong {
+    let mut found = Wrong { count: 0, first: None };
+    for window in &asked.windows {
+        let mut answers = vec![u32::MAX; window.right.len()];
+        peer.pass(&window.all, batch, Some(&mut answers));
+        for ((answer, right), addr) in answers.iter().zip(&window.right).zip(&window.all.host) {
+            if answer != right {
+                found.count += 1;
+                let text = || format!("{} leads to {answer}, not {right}", addr.to_ip());
+                found.first.get_or_insert_with(text);
+            }
+        }
+        let sum = peer.chain(&window.half);
+        let right: u64 = window.right[..window.half.host.len()].iter().map(|&answer| u64::from(answer)).sum();
+        if sum != right {
+            found.first.get_or_insert_with(|| format!("single lookups sum to {sum}, not {right}"));
+        }
+    }
+    found
 }
 
 /// Deletes and adds again the same random routes on every table that can.

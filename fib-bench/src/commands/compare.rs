@@ -39,10 +39,10 @@ pub struct CompareOptions {
     #[arg(long, value_delimiter = ',', default_values_t = [32, 64, 256], value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX as u64))]
     batch: Vec<u64>,
     /// Timed passes of lookups
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u64).range(1..=1000))]
     passes: u64,
-    /// Lookups of a pass
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(8..))]
+    /// Lookups of a pass; four times as many different addresses are asked for
+    #[arg(long, default_value_t = 1 << 18, value_parser = clap::value_parser!(u64).range(8..))]
     lookups: u64,
     /// Timed loads, and timed rounds of updates
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -166,8 +166,8 @@ impl Dpdk {
 
     fn memory_use(&self) -> MemoryUse {
         let lookup_bytes = match self.kind {
-            Kind::Fib(bytes) => Some(((1 << 24) + 256 * self.groups as usize) * bytes),
-            _ => None,
+            Kind::Fib(_) | Kind::Fib6 => Some(((1 << 24) + 256 * self.groups as usize) * self.kind.entry_bytes()),
+            Kind::Lpm | Kind::Lpm6 => None,
         };
         // SAFETY: the table is alive until `drop`.
         let total_bytes = Some(unsafe { shim_memory(self.table.as_ptr()) });

@@ -3,7 +3,7 @@
 use fib::{BatchVariant, Family, Fib, NextHopId, Options, Reader, Route, RouteMatch, TableOptions, Writer};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Addresses, MemoryUse, Peer, PeerAddr, PeerRoute, in_batches};
+use super::{Addresses, MemoryUse, Peer, PeerAddr, PeerRoute, in_batches, opaque};
 use crate::failure::Failure;
 
 /// How the library's table is made.
@@ -73,7 +73,7 @@ impl<A: PeerAddr> Peer<A> for Ours {
             let burst = self.reader.burst();
             let view = burst.main();
             for addr in addrs {
-                answer = view.lookup(addr.after(answer)).map_or(0, NextHopId::get);
+                answer = view.lookup(addr.after(opaque(answer))).map_or(0, NextHopId::get);
                 sum += u64::from(answer);
             }
         }
