@@ -489,7 +489,7 @@ fn c62_a_replaced_route_is_old_or_new() {
                 found[1] = id(burst.main().lookup(0x2001_0db8u128 << 96 | 1));
             }
             std::sync::atomic::fence(Ordering::Acquire);
-            let only_replaced = before % 2 == 0 && phase.load(Ordering::Relaxed) == before;
+            let only_replaced = before.is_multiple_of(2) && phase.load(Ordering::Relaxed) == before;
             let allowed: &[_] = if only_replaced { &[Some(1), Some(2)] } else { &[Some(1), Some(2), Some(9)] };
             assert!(found.iter().all(|answer| allowed.contains(answer)), "{found:?}, allowed are {allowed:?}");
             by_replace.fetch_add(u64::from(only_replaced), Ordering::Relaxed);
