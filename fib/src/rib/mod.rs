@@ -39,8 +39,8 @@ mod stale;
 mod tests;
 mod walk;
 
-pub(crate) use edit::{InsertMode, InsertPlan, RemovePlan, RibError};
-pub(crate) use walk::{Covers, CoversLongestFirst, Routes, Walk};
+pub(crate) use edit::{InsertMode, RibError};
+use walk::{Covers, CoversLongestFirst, Routes, Walk};
 
 use crate::addr::Addr;
 use crate::grid;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::edit::InsertPlan;
 use super::pool::NONE;
 use super::*;
 use crate::failpoint;
