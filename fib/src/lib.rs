@@ -18,6 +18,7 @@ mod reader;
 mod reclaim;
 mod rib;
 mod route;
+mod settings;
 mod stats;
 mod sync;
 mod table;

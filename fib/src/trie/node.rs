@@ -81,7 +81,7 @@ impl Slot {
 
     pub(crate) const fn dense(offset: u32, steps: usize) -> Slot {
         debug_assert!(offset.is_multiple_of(DENSE_UNITS) && steps >= 1 && steps <= 7);
-        Slot(CHILD | DENSE | (steps as u32) << DENSE_STEPS_SHIFT | offset / DENSE_UNITS)
+        Slot(CHILD | DENSE | (steps as u32) << DENSE_STEPS_SHIFT | (offset / DENSE_UNITS))
     }
 
     #[inline(always)]
