@@ -161,10 +161,16 @@ impl Budget {
         Budget { sync_mem: bytes, ..Budget::default() }
     }
 
-    pub(crate) fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
-        if !SYNC_MEM_RANGE.contains(&bytes) {
-            return Err(SyncMemOutOfRange { bytes, min: *SYNC_MEM_RANGE.start(), max: *SYNC_MEM_RANGE.end() });
+    /// Whether a budget may have so many bytes.
+    pub(crate) fn check(bytes: usize) -> Result<(), SyncMemOutOfRange> {
+        if SYNC_MEM_RANGE.contains(&bytes) {
+            return Ok(());
         }
+        Err(SyncMemOutOfRange { bytes, min: *SYNC_MEM_RANGE.start(), max: *SYNC_MEM_RANGE.end() })
+    }
+
+    pub(crate) fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
+        Self::check(bytes)?;
         self.sync_mem = bytes;
         Ok(())
     }
@@ -194,6 +200,16 @@ impl<T: Retired, D: GraceDetector> Limbo<T, D> {
     /// Sets the budget. Acts at the next update; does not wait by itself.
     pub(crate) fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
         self.budget.set_sync_mem(bytes)
+    }
+
+    /// Sets what happens at the budget while a reader does not report.
+    pub(crate) fn set_stall_policy(&mut self, policy: StallPolicy) {
+        self.budget.policy = policy;
+    }
+
+    /// Sets whether an operation that would have to wait fails instead.
+    pub(crate) fn set_nonblocking(&mut self, nonblocking: bool) {
+        self.budget.nonblocking = nonblocking;
     }
 
     /// Admits an operation. To be called once, before it changes anything; it may wait, as the policy says.

@@ -164,6 +164,11 @@ impl<T: Retired, D: GraceDetector> Limbo<T, D> {
         }
     }
 
+    /// What finds its grace periods.
+    pub(crate) fn domain(&self) -> &D {
+        &self.domain
+    }
+
     /// Retired and not yet freed, in bytes.
     #[inline]
     pub(crate) fn dirty_bytes(&self) -> usize {

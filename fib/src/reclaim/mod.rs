@@ -61,8 +61,8 @@ mod models;
 mod tests;
 
 pub use budget::{AdmitError, StallPolicy, SyncMemOutOfRange};
-pub(crate) use budget::{Budget, SYNC_MEM_DEFAULT, SYNC_MEM_RANGE};
-pub(crate) use grace::{GraceDetector, Late};
+pub(crate) use budget::{Budget, SYNC_MEM_DEFAULT};
+pub(crate) use grace::GraceDetector;
 pub use grace::{GracePeriod, StalledReader};
 pub(crate) use limbo::{Limbo, Retired};
 pub(crate) use readers::Reports;
