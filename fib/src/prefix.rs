@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn malformed_text_is_named() {
-        for text in ["", "/", "10.0.0.0/", "10.0.0/8", "10.0.0.0/a", "10.0.0.0/-1", "10.0.0.0/+8", "x/8", "1.2.3.4/8/8"] {
+        for text in ["", "/", "10.0.0.0/", "10.0.0/8", "10.0.0.0/a", "10.0.0.0/-1", "10.0.0.0/+8", "x/8", "1.2.3.4/8/8"]
+        {
             assert!(matches!(parse_prefix(text), Err(PrefixError::Malformed { .. })), "{text}");
         }
         assert!(matches!(parse_prefix("1.1.1.1/55"), Err(PrefixError::TooLong { len: 55, max: 32, .. })));
@@ -219,24 +220,14 @@ mod tests {
     #[test]
     fn grid_ends() {
         let end = |len| Prefix::<u32>::truncating(0, len).unwrap().grid_end();
-        assert_eq!([end(0), end(1), end(6), end(7), end(24), end(25), end(32)], [
-            (0, 0),
-            (0, 1),
-            (0, 6),
-            (1, 1),
-            (3, 6),
-            (4, 1),
-            (5, 2)
-        ]);
+        assert_eq!(
+            [end(0), end(1), end(6), end(7), end(24), end(25), end(32)],
+            [(0, 0), (0, 1), (0, 6), (1, 1), (3, 6), (4, 1), (5, 2)]
+        );
         let end = |len| Prefix::<u128>::truncating(0, len).unwrap().grid_end();
-        assert_eq!([end(0), end(1), end(2), end(3), end(8), end(48), end(128)], [
-            (0, 4),
-            (0, 5),
-            (0, 6),
-            (1, 1),
-            (1, 6),
-            (8, 4),
-            (21, 6)
-        ]);
+        assert_eq!(
+            [end(0), end(1), end(2), end(3), end(8), end(48), end(128)],
+            [(0, 4), (0, 5), (0, 6), (1, 1), (1, 6), (8, 4), (21, 6)]
+        );
     }
 }

@@ -1,0 +1,85 @@
+//! What the writer works with, whichever table it changes: arena, reclamation, and the buffers of a plan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::addr::Addr;
+use crate::error::{FibError, OutOfMemory};
+use crate::reclaim::{AdmitError, Budget, Domain, Limbo, Retired};
+use crate::trie::arena::Arena;
+use crate::trie::node::{Entry, Nodes};
+use crate::trie::update::{Block, Plan, Trie};
+
+impl Retired for Block {
+    fn bytes(&self) -> usize {
+        Block::bytes(*self)
+    }
+}
+
+/// The writer's tools.
+pub(crate) struct Engine {
+    pub(crate) arena: Arena,
+    pub(crate) nodes: Nodes,
+    pub(crate) limbo: Limbo<Block>,
+    pub(crate) plan: Plan,
+}
+
+impl Engine {
+    pub(crate) fn new(arena: Arena, domain: Arc<Domain>, sync_mem: usize) -> Result<Engine, FibError> {
+        let nodes = Nodes::new(arena.mapping().base());
+        let limbo = Limbo::new(domain, Budget::new(sync_mem)?);
+        Ok(Engine { arena, nodes, limbo, plan: Plan::default() })
+    }
+
+    /// Called once before an operation changes anything: waits for readers, or fails, when the budget is used up.
+    pub(crate) fn admit(&mut self) -> Result<(), FibError> {
+        let arena = &mut self.arena;
+        self.limbo.admit(&mut |block: Block| block.free(arena))?;
+        Ok(())
+    }
+
+    /// Reclaims a few blocks outside any update; the dirty bytes left.
+    pub(crate) fn poll(&mut self) -> usize {
+        let arena = &mut self.arena;
+        self.limbo.poll(&mut |block: Block| block.free(arena))
+    }
+
+    /// Reclaims all that can be without waiting; the dirty bytes left.
+    pub(crate) fn reclaim(&mut self) -> usize {
+        let arena = &mut self.arena;
+        self.limbo.reclaim(&mut |block: Block| block.free(arena))
+    }
+
+    /// Waits for all readers, and reclaims all that was retired so far.
+    pub(crate) fn synchronize(&mut self, limit: Option<Duration>) -> Result<(), AdmitError> {
+        let arena = &mut self.arena;
+        self.limbo.synchronize(limit, &mut |block: Block| block.free(arena))
+    }
+
+    /// Makes room for what the plan will retire; without it the plan is abandoned.
+    pub(crate) fn reserve_retirement(&mut self) -> Result<(), OutOfMemory> {
+        let reserved = self.limbo.reserve(self.plan.retired_blocks());
+        if reserved.is_err() {
+            self.plan.abandon(&mut self.arena);
+        }
+        reserved
+    }
+
+    /// Publishes the plan; whether a node on its path asks for another span.
+    pub(crate) fn publish<A: Addr>(&mut self, trie: &mut Trie<A>, entry: &Entry) -> bool {
+        let limbo = &mut self.limbo;
+        trie.publish(self.nodes, &mut self.plan, entry, |block| limbo.retire(block))
+    }
+
+    /// As [`Engine::publish`] for a plan of the caller's own.
+    pub(crate) fn publish_plan<A: Addr>(&mut self, plan: &mut Plan, trie: &mut Trie<A>, entry: &Entry) -> bool {
+        let limbo = &mut self.limbo;
+        trie.publish(self.nodes, plan, entry, |block| limbo.retire(block))
+    }
+
+    /// Called once after each operation: reclaims a few blocks whose grace period has passed.
+    pub(crate) fn step(&mut self) {
+        let arena = &mut self.arena;
+        self.limbo.step(&mut |block: Block| block.free(arena));
+    }
+}
