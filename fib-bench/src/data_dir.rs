@@ -1,4 +1,6 @@
 //! Where is the data when no file is named: the directory in `FIB_DATA`, by default `../shared/data`.
+//!
+//! The default is meant from the root of the workspace; cargo runs tests one directory further down.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,7 +9,12 @@ use crate::failure::Failure;
 
 /// The directory with `rib4.txt.gz`, `rib6.txt.gz` and `updates.txt.gz`.
 pub fn data_dir() -> PathBuf {
-    env::var_os("FIB_DATA").map_or_else(|| PathBuf::from("../shared/data"), PathBuf::from)
+    let [default, from_package] = ["../shared/data", "../../shared/data"].map(PathBuf::from);
+    match env::var_os("FIB_DATA") {
+        Some(dir) => PathBuf::from(dir),
+        None if !default.is_dir() && from_package.is_dir() => from_package,
+        None => default,
+    }
 }
 
 /// The file `name` of the data directory, when it is there.

@@ -14,6 +14,8 @@ pub struct Machine {
     pub cores: usize,
     /// Processor features that the lookup variants choose by.
     pub features: Vec<&'static str>,
+    /// Processes that wanted to run during the last minute, when the system tells; above `cores`, figures suffer.
+    pub load_average: Option<f64>,
     /// Operating system, architecture, kernel version.
     pub system: String,
     /// Version of this program, and whether it was optimised.
@@ -30,11 +32,18 @@ impl Machine {
             cpu: cpu_model().unwrap_or_else(|| String::from("unknown")),
             cores: thread::available_parallelism().map_or(1, usize::from),
             features: features(),
-            system: format!("{} {} {}", std::env::consts::OS, std::env::consts::ARCH, kernel.trim()).trim_end().to_owned(),
+            load_average: load_average(),
+            system: format!("{} {} {}", std::env::consts::OS, std::env::consts::ARCH, kernel.trim())
+                .trim_end()
+                .to_owned(),
             version: env!("CARGO_PKG_VERSION"),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
         }
     }
+}
+
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
 fn cpu_model() -> Option<String> {
@@ -46,7 +55,8 @@ fn cpu_model() -> Option<String> {
             .find(|(key, _)| key.trim() == name)
             .map(|(_, value)| value.trim().to_owned())
     };
-    field("model name").or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
+    field("model name")
+        .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -86,7 +86,9 @@ pub fn parse(file: &str, input: &mut impl Read, second: SecondColumn, bad: &mut 
         dump.records += 1;
         offset += record.total_bytes_len();
         if record.common_header.entry_type != EntryType::TABLE_DUMP_V2 {
-            bad.add(dump.records, || format!("record of type {:?}, not TABLE_DUMP_V2", record.common_header.entry_type));
+            bad.add(dump.records, || {
+                format!("record of type {:?}, not TABLE_DUMP_V2", record.common_header.entry_type)
+            });
             continue;
         }
         let entries = match record.parse().map(|record| record.message) {

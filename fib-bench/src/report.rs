@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Exit codes: 0; 1 for a wrong answer, or with `--strict` for a verdict that is not kept; 2 for what could not be
-//! done at all (a bad option, file or line), which prints no report but one sentence on stderr.
+//! done at all (a bad option, file or line). A [`Failure`] prints no report but a sentence on stderr.
 //!
 //! Figures are medians with their smallest and largest value beside them. Bytes are bytes in JSON and KiB or MiB for
 //! people; a column's name ends in its unit.
@@ -286,7 +286,8 @@ impl Report {
                 table.rows.iter().map(|row| {
                     let mut object = Map::new();
                     object.insert(String::from("table"), json!(table.name));
-                    object.extend(table.columns.iter().zip(row).map(|(name, field)| ((*name).to_owned(), field.json())));
+                    object
+                        .extend(table.columns.iter().zip(row).map(|(name, field)| ((*name).to_owned(), field.json())));
                     Json::Object(object)
                 })
             })
@@ -321,12 +322,13 @@ impl Report {
     pub fn text(&self) -> String {
         let machine = &self.machine;
         let mut text = format!(
-            "fib-bench {} {} ({}), {}, {} cores, {}\n{}\n",
+            "fib-bench {} {} ({}), {}, {} cores{}, {}\n{}\n",
             machine.version,
             self.command,
             machine.build,
             machine.cpu,
             machine.cores,
+            machine.load_average.map_or(String::new(), |load| format!(" (load {load:.1})")),
             machine.system,
             machine.features.join(" ")
         );
@@ -424,7 +426,10 @@ mod tests {
         for key in ["command", "machine", "inputs", "settings", "rows", "wrong_answers", "wrong", "verdicts"] {
             assert!(json.get(key).is_some(), "{key}");
         }
-        assert_eq!(json["rows"][0], json!({"table": "sizes", "family": "IPv4", "trie_bytes": 2 << 20, "rate_mops": 1.25}));
+        assert_eq!(
+            json["rows"][0],
+            json!({"table": "sizes", "family": "IPv4", "trie_bytes": 2 << 20, "rate_mops": 1.25})
+        );
         assert_eq!(json["rows"][1]["rate_mops"], Json::Null);
         assert_eq!(
             json["verdicts"][0],

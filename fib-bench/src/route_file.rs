@@ -288,7 +288,9 @@ mod tests {
     #[test]
     fn mrt_plain_and_packed() {
         let files = Files::new();
-        for (name, content, format) in [("a", mrt(), "mrt"), ("b", gz(&mrt()), "mrt gzip"), ("c", bz(&mrt()), "mrt bzip2")] {
+        for (name, content, format) in
+            [("a", mrt(), "mrt"), ("b", gz(&mrt()), "mrt gzip"), ("c", bz(&mrt()), "mrt bzip2")]
+        {
             let path = files.write(name, &content);
             let set = read(&path).unwrap();
             assert_eq!(set.files[0].format, format);

@@ -104,6 +104,9 @@ pub trait Subject {
 
     /// Size and form, when the subject can tell.
     fn shape(&mut self, family: Family) -> Option<Shape>;
+
+    /// Memory of the whole subject: what it is and how many bytes.
+    fn memory(&mut self) -> Vec<(&'static str, usize)>;
 }
 
 /// An address type that every [`Subject`] takes: `u32` or `u128`.

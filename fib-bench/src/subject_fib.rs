@@ -105,7 +105,7 @@ impl Subject for FibSubject {
         let table = self.writer.main();
         let (control, matched) = (table.lookup(addr), table.lookup_match(addr).map(|(_, route)| route.next_hop));
         if [batch, control, matched] != [single; 3] {
-            return Err(Failure::new(format!(
+            return Err(Failure::wrong(format!(
                 "{addr}: lookup {single:?}, lookup_batch {batch:?}, Table::lookup {control:?}, lookup_match {matched:?}"
             )));
         }
@@ -157,5 +157,14 @@ impl Subject for FibSubject {
             stored_slots: stats.stored_slots,
             nodes_by_depth: stats.nodes_by_depth.iter().map(|&(bits, nodes)| (usize::from(bits), nodes)).collect(),
         })
+    }
+    fn memory(&mut self) -> Vec<(&'static str, usize)> {
+        let stats = self.writer.memory_stats();
+        vec![
+            ("nodes, live", stats.live_bytes),
+            ("nodes, with free blocks", stats.footprint_bytes),
+            ("taken from the system", stats.committed_bytes),
+            ("of it in huge pages", stats.huge_page_bytes),
+        ]
     }
 }

@@ -178,6 +178,9 @@ impl Subject for Oracle {
     fn shape(&mut self, _: Family) -> Option<Shape> {
         None
     }
+    fn memory(&mut self) -> Vec<(&'static str, usize)> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]
@@ -186,16 +189,21 @@ mod tests {
 
     /// The definition of longest match: read every route.
     fn by_definition(routes: &[RouteEntry], addr: IpAddr) -> Option<NextHopId> {
-        routes.iter().filter(|(net, _)| net.contains(&addr)).max_by_key(|(net, _)| net.prefix_len()).map(|entry| entry.1)
+        routes
+            .iter()
+            .filter(|(net, _)| net.contains(&addr))
+            .max_by_key(|(net, _)| net.prefix_len())
+            .map(|entry| entry.1)
     }
 
     #[test]
     fn agrees_with_the_definition() {
-        let routes: Vec<RouteEntry> = ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.1.1/32", "::/0", "2001:db8::/32"]
-            .iter()
-            .zip(1..)
-            .map(|(text, id)| (text.parse().unwrap(), NextHopId::new(id).unwrap()))
-            .collect();
+        let routes: Vec<RouteEntry> =
+            ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.1.1/32", "::/0", "2001:db8::/32"]
+                .iter()
+                .zip(1..)
+                .map(|(text, id)| (text.parse().unwrap(), NextHopId::new(id).unwrap()))
+                .collect();
         let mut oracle = Oracle::with_routes(&routes);
         for text in ["10.1.1.1", "10.1.1.2", "10.2.0.0", "9.255.255.255", "11.0.0.0", "2001:db8::1", "2001:db9::"] {
             let addr = text.parse().unwrap();

@@ -57,7 +57,8 @@ fn parse_line(line: &[u8], second: SecondColumn) -> Result<Option<RouteEntry>, S
     let mut columns = columns(line);
     let Some(prefix) = columns.next() else { return Ok(None) };
     let prefix = parse_prefix(prefix)?;
-    let number = columns.next().map(|column| parse_number(column).ok_or_else(|| second.malformed(column))).transpose()?;
+    let number =
+        columns.next().map(|column| parse_number(column).ok_or_else(|| second.malformed(column))).transpose()?;
     if let Some(column) = columns.next() {
         return Err(format!("`{}` after the second column; write `prefix [number]`", show(column)));
     }
@@ -188,7 +189,9 @@ mod tests {
 
     #[test]
     fn plain_form_and_library_parser_agree() {
-        for text in ["0.0.0.0/0", "255.255.255.255/32", "1.2.3.0/24", "10.0.0.0/08", "1.2.3.4/24", "256.0.0.0/8", "1.1.1.1/1a"] {
+        for text in
+            ["0.0.0.0/0", "255.255.255.255/32", "1.2.3.0/24", "10.0.0.0/08", "1.2.3.4/24", "256.0.0.0/8", "1.1.1.1/1a"]
+        {
             if let Some(net) = parse_plain_v4(text.as_bytes()) {
                 assert_eq!(fib::parse_prefix(text), Ok(IpNet::V4(net)));
             }

@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn zipf_falls_as_one_over_the_rank() {
-        let prefixes: Vec<IpNet> = (0..1000u32).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256).parse().unwrap()).collect();
+        let prefixes: Vec<IpNet> =
+            (0..1000u32).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256).parse().unwrap()).collect();
         let mut counts: HashMap<u32, usize> = HashMap::new();
         for addr in Traffic::Zipf.addresses::<u32>(&prefixes, 200_000, 1) {
             *counts.entry(addr >> 8).or_default() += 1;

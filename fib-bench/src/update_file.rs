@@ -104,13 +104,16 @@ mod tests {
         let trace = Trace::parse(text, 65, BadLines::new("x"));
         let net = |text: &str| text.parse().unwrap();
         let id = |id| NextHopId::new(id).unwrap();
-        assert_eq!(trace.updates, [
-            Update::Announce(net("10.0.0.0/8"), id(65)),
-            Update::Withdraw(net("10.0.0.0/8")),
-            Update::Announce(net("2001:db8::/32"), id(66)),
-            Update::Announce(net("11.0.0.0/8"), id(65)),
-            Update::Withdraw(net("11.0.0.0/8")),
-        ]);
+        assert_eq!(
+            trace.updates,
+            [
+                Update::Announce(net("10.0.0.0/8"), id(65)),
+                Update::Withdraw(net("10.0.0.0/8")),
+                Update::Announce(net("2001:db8::/32"), id(66)),
+                Update::Announce(net("11.0.0.0/8"), id(65)),
+                Update::Withdraw(net("11.0.0.0/8")),
+            ]
+        );
         assert_eq!((trace.next_hops, trace.bad.count), (2, 0));
     }
 

@@ -3,7 +3,6 @@
 use fib::{Family, NextHopId};
 use ipnet::IpNet;
 
-use crate::failure::Failure;
 use crate::progress::Step;
 use crate::report::Report;
 use crate::subject::{LookupMode, MISS, RouteEntry, Subject, SubjectAddr};
@@ -103,8 +102,8 @@ fn compare_routes(report: &mut Report, expected: &[RouteEntry], got: &[RouteEntr
 
 /// Runs the subject's own check and reports what it finds.
 pub fn verify_invariants(report: &mut Report, subject: &mut dyn Subject) {
-    if let Err(Failure(text)) = subject.check() {
-        report.wrong(format!("check of {}: {text}", subject.name()));
+    if let Err(failure) = subject.check() {
+        report.wrong(format!("check of {}: {failure}", subject.name()));
     }
 }
 

@@ -78,6 +78,9 @@ pub trait Addr: sealed::Sealed + Copy + Ord + Hash + Debug + Default + Send + Sy
     /// The address as the standard library writes it.
     fn to_ip(self) -> IpAddr;
 
+    /// The first 64 bits of the address, zeros behind the last one of a shorter address.
+    #[doc(hidden)]
+    fn upper_bits(self) -> u64;
     /// The 6 key bits of grid step `step` (`< Self::STEPS`); padding reads as zero.
     #[doc(hidden)]
     fn step_slot(self, step: usize) -> usize;
@@ -130,6 +133,10 @@ impl Addr for u32 {
     }
     fn to_ip(self) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(self))
+    }
+    #[inline(always)]
+    fn upper_bits(self) -> u64 {
+        (self as u64) << 32
     }
     #[inline(always)]
     fn step_slot(self, step: usize) -> usize {
@@ -188,6 +195,10 @@ impl Addr for u128 {
     }
     fn to_ip(self) -> IpAddr {
         IpAddr::V6(Ipv6Addr::from_bits(self))
+    }
+    #[inline(always)]
+    fn upper_bits(self) -> u64 {
+        (self >> 64) as u64
     }
     #[inline(always)]
     fn step_slot(self, step: usize) -> usize {

@@ -7,6 +7,7 @@ use crate::addr::Addr;
 use crate::error::{FibError, OutOfMemory};
 use crate::reclaim::{AdmitError, Budget, Domain, Limbo, Retired};
 use crate::trie::arena::Arena;
+use crate::trie::lookup::Cpu;
 use crate::trie::node::{Entry, Nodes};
 use crate::trie::update::{Block, Plan, Trie};
 
@@ -20,15 +21,16 @@ impl Retired for Block {
 pub(crate) struct Engine {
     pub(crate) arena: Arena,
     pub(crate) nodes: Nodes,
+    pub(crate) cpu: Cpu,
     pub(crate) limbo: Limbo<Block>,
     pub(crate) plan: Plan,
 }
 
 impl Engine {
-    pub(crate) fn new(arena: Arena, domain: Arc<Domain>, sync_mem: usize) -> Result<Engine, FibError> {
+    pub(crate) fn new(arena: Arena, cpu: Cpu, domain: Arc<Domain>, sync_mem: usize) -> Result<Engine, FibError> {
         let nodes = Nodes::new(arena.mapping().base());
         let limbo = Limbo::new(domain, Budget::new(sync_mem)?);
-        Ok(Engine { arena, nodes, limbo, plan: Plan::default() })
+        Ok(Engine { arena, nodes, cpu, limbo, plan: Plan::default() })
     }
 
     /// Called once before an operation changes anything: waits for readers, or fails, when the budget is used up.

@@ -12,6 +12,7 @@ use crate::reclaim::{AdmitError, SyncMemOutOfRange};
 use crate::rib::RibError;
 use crate::route::Route;
 use crate::tables::TableId;
+use crate::trie::lookup::BatchVariant;
 
 /// Text or numbers that are not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +162,16 @@ pub enum FibError {
         /// Routes that are in the table.
         routes: usize,
     },
+    /// This CPU cannot run the batch variant that was asked for.
+    BatchUnavailable {
+        /// The variant.
+        variant: BatchVariant,
+    },
+    /// The environment variable `FIB_BATCH` names no batch variant.
+    UnknownBatch {
+        /// What it holds, cut to 64 characters.
+        name: String,
+    },
     /// A root limit out of range.
     RootLimit {
         /// The family whose limit it is.
@@ -198,6 +209,10 @@ impl fmt::Display for FibError {
             FibError::TooManyTables { max } => write!(f, "there are {max} tables already, the most there can be"),
             FibError::TableNotEmpty { routes } => {
                 write!(f, "a bulk load needs an empty table; this one has {routes} routes")
+            }
+            FibError::BatchUnavailable { variant } => write!(f, "this CPU cannot look up batches by `{variant}`"),
+            FibError::UnknownBatch { name } => {
+                write!(f, "FIB_BATCH is `{name}`; possible are scalar, interleaved and avx512")
             }
             FibError::RootLimit { family, bits, possible } => {
                 write!(f, "an {family} root cannot be limited to {bits} bits; possible are {possible:?}")

@@ -45,6 +45,7 @@ impl<A: Addr> FamilyTable<A> {
         mode: InsertMode,
     ) -> Result<Option<Route>, FibError> {
         engine.admit()?;
+        self.trie.prefetch(engine.nodes, prefix.addr());
         let planned =
             self.rib.plan_insert(prefix, route, mode).map_err(|error| FibError::from_rib(error, prefix, route))?;
         let change = Winner { before: planned.winner_before(), after: planned.winner_after() };
@@ -62,6 +63,7 @@ impl<A: Addr> FamilyTable<A> {
         which: &RouteMatch,
     ) -> Result<Option<Route>, FibError> {
         engine.admit()?;
+        self.trie.prefetch(engine.nodes, prefix.addr());
         let Some(planned) = self.rib.plan_remove(prefix, which) else { return Ok(None) };
         let change = Winner { before: planned.winner_before(), after: planned.winner_after() };
         self.plan_winner(engine, prefix, change)?;

@@ -10,6 +10,7 @@ use crate::reclaim::{Domain, GraceDetector, SYNC_MEM_DEFAULT, StallPolicy};
 use crate::table::TableState;
 use crate::tables::{Directory, TableId};
 use crate::trie::arena::{Arena, ArenaOptions, Mapping};
+use crate::trie::lookup::{BatchVariant, Cpu};
 use crate::trie::node::{self, Nodes};
 use crate::writer::{State, Writer};
 
@@ -29,6 +30,9 @@ pub struct Options {
     pub stall_policy: StallPolicy,
     /// Whether to ask for 2 MiB pages once tables are large. Never required. Default true.
     pub huge_pages: bool,
+    /// How batches are looked up. Default `None`: what the environment variable `FIB_BATCH` names (`scalar`,
+    /// `interleaved`, `avx512`), else the fastest for this CPU.
+    pub batch: Option<BatchVariant>,
     /// The main table.
     pub main: TableOptions,
 }
@@ -40,6 +44,7 @@ impl Default for Options {
             sync_mem: SYNC_MEM_DEFAULT,
             stall_policy: StallPolicy::default(),
             huge_pages: true,
+            batch: None,
             main: TableOptions::default(),
         }
     }
@@ -68,6 +73,12 @@ impl Options {
     #[must_use]
     pub fn huge_pages(self, ask: bool) -> Self {
         Options { huge_pages: ask, ..self }
+    }
+
+    /// Sets [`Options::batch`].
+    #[must_use]
+    pub fn batch(self, variant: BatchVariant) -> Self {
+        Options { batch: Some(variant), ..self }
     }
 
     /// Sets [`Options::main`].
@@ -108,6 +119,16 @@ impl TableOptions {
     }
 }
 
+fn choose_batch(forced: Option<BatchVariant>) -> Result<BatchVariant, FibError> {
+    let variant = match (forced, std::env::var("FIB_BATCH")) {
+        (Some(variant), _) => variant,
+        (None, Ok(name)) => BatchVariant::from_name(&name)
+            .ok_or_else(|| FibError::UnknownBatch { name: name.chars().take(64).collect() })?,
+        (None, Err(_)) => return Ok(BatchVariant::fastest()),
+    };
+    if variant.is_available() { Ok(variant) } else { Err(FibError::BatchUnavailable { variant }) }
+}
+
 /// A forwarding information base: any number of tables, read without locks by any number of [`Reader`]s and changed
 /// by one [`Writer`] at a time. A clone is another handle to the same one.
 #[derive(Clone)]
@@ -118,6 +139,7 @@ pub struct Fib {
 /// What readers, the writer and every handle share.
 pub(crate) struct Shared {
     nodes: Nodes,
+    cpu: Cpu,
     domain: Arc<Domain>,
     pub(crate) directory: Directory,
     /// The writer's state while nobody is writing.
@@ -129,12 +151,12 @@ pub(crate) struct Shared {
 impl Shared {
     #[inline(always)]
     pub(crate) fn view(&self, id: TableId) -> Option<View<'_>> {
-        Some(View::new(self.nodes, self.directory.get(id)?))
+        Some(View::new(self.cpu, self.nodes, self.directory.get(id)?))
     }
 
     #[inline(always)]
     pub(crate) fn main_view(&self) -> View<'_> {
-        View::new(self.nodes, self.directory.main())
+        View::new(self.cpu, self.nodes, self.directory.main())
     }
 }
 
@@ -152,6 +174,7 @@ impl Fib {
 
     /// A `Fib` made as `options` say. Errors: an option out of range, named with its limits; no memory.
     pub fn with_options(options: Options) -> Result<Fib, FibError> {
+        let cpu = Cpu::new(choose_batch(options.batch)?);
         let domain = Domain::new();
         let arena = Arena::new(ArenaOptions {
             reserve_bytes: NODE_MEMORY_MAX,
@@ -159,11 +182,12 @@ impl Fib {
             huge_pages: options.huge_pages,
         })?;
         let mapping = Arc::clone(arena.mapping());
-        let mut engine = Engine::new(arena, Arc::clone(&domain), options.sync_mem)?;
+        let mut engine = Engine::new(arena, cpu, Arc::clone(&domain), options.sync_mem)?;
         engine.limbo.set_stall_policy(options.stall_policy);
         let (main, descriptor) = TableState::new(&mut engine, options.main)?;
         let shared = Shared {
             nodes: engine.nodes,
+            cpu,
             domain,
             directory: Directory::new(descriptor),
             idle: Mutex::new(Some(Box::new(State { engine, tables: vec![main] }))),

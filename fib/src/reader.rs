@@ -19,7 +19,7 @@ use crate::fib::Shared;
 use crate::nexthop::NextHopId;
 use crate::reclaim::{ReaderSlot, Reports};
 use crate::tables::TableId;
-use crate::trie::lookup;
+use crate::trie::lookup::{self, Cpu};
 use crate::trie::node::{Descriptor, Nodes};
 
 /// A registered reader: one per thread. It may be moved to another thread, but not shared.
@@ -148,14 +148,15 @@ impl Drop for Online<'_> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct View<'b> {
+    cpu: Cpu,
     nodes: Nodes,
     descriptor: &'b Descriptor,
 }
 
 impl<'b> View<'b> {
     #[inline(always)]
-    pub(crate) fn new(nodes: Nodes, descriptor: &'b Descriptor) -> Self {
-        View { nodes, descriptor }
+    pub(crate) fn new(cpu: Cpu, nodes: Nodes, descriptor: &'b Descriptor) -> Self {
+        View { cpu, nodes, descriptor }
     }
 
     /// The next hop of the longest prefix that covers `addr`; `None` when no route does.
@@ -198,14 +199,14 @@ pub trait Key: sealed::Sealed {
 impl Key for u32 {
     #[inline(always)]
     fn look_up(self, view: &View<'_>) -> Option<NextHopId> {
-        lookup::lookup(view.nodes, &view.descriptor.v4, self)
+        lookup::lookup(view.cpu, view.nodes, &view.descriptor.v4, self)
     }
 }
 
 impl Key for u128 {
     #[inline(always)]
     fn look_up(self, view: &View<'_>) -> Option<NextHopId> {
-        lookup::lookup(view.nodes, &view.descriptor.v6, self)
+        lookup::lookup(view.cpu, view.nodes, &view.descriptor.v6, self)
     }
 }
 
@@ -242,13 +243,13 @@ pub trait BatchKey: Addr {
 impl BatchKey for u32 {
     #[inline(always)]
     fn look_up_batch(view: &View<'_>, addrs: &[Self], out: &mut [NextHopId], miss: NextHopId) {
-        lookup::lookup_batch(view.nodes, &view.descriptor.v4, addrs, out, miss);
+        lookup::lookup_batch(view.cpu, view.nodes, &view.descriptor.v4, addrs, out, miss);
     }
 }
 
 impl BatchKey for u128 {
     #[inline(always)]
     fn look_up_batch(view: &View<'_>, addrs: &[Self], out: &mut [NextHopId], miss: NextHopId) {
-        lookup::lookup_batch(view.nodes, &view.descriptor.v6, addrs, out, miss);
+        lookup::lookup_batch(view.cpu, view.nodes, &view.descriptor.v6, addrs, out, miss);
     }
 }

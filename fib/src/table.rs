@@ -343,7 +343,7 @@ impl Table<'_> {
 
     /// The next hop of `addr`, as readers see it.
     pub fn lookup(&self, addr: IpAddr) -> Option<NextHopId> {
-        crate::reader::View::new(self.engine.nodes, self.descriptor).lookup(addr)
+        crate::reader::View::new(self.engine.cpu, self.engine.nodes, self.descriptor).lookup(addr)
     }
 
     /// The longest prefix that covers `addr`, and its route.

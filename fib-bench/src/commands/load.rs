@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fib::Family;
 
-use super::{FAMILIES, ReadOptions, add_lengths, add_shapes, families, spread_row};
+use super::{FAMILIES, ReadOptions, add_lengths, add_memory, add_shapes, families, spread_row};
 use crate::failure::Failure;
 use crate::figures;
 use crate::measure::{Spread, in_turns, timed};
@@ -58,6 +58,7 @@ pub fn load_and_time(report: &mut Report, routes: &[RouteEntry], rounds: usize) 
     table.row(spread_row(vec![name.into(), routes.len().into()], seconds.map(|seconds| seconds * 1e3), 1));
     report.table(table);
     let shapes = add_shapes(report, loaded.as_mut(), &families);
+    add_memory(report, loaded.as_mut());
     let count = |family| routes.iter().filter(|&&(net, _)| family_of(net) == family).count();
     if FAMILIES.into_iter().all(|family| count(family) == 0 || figures::is_full(family, count(family))) {
         report.verdict(figures::load_time(seconds));

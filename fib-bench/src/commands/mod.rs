@@ -44,7 +44,9 @@ impl ReadOptions {
     fn read(&self, files: &[PathBuf], default: &[&str], origins: u32) -> Result<RouteSet, Failure> {
         let found: Vec<PathBuf> = default.iter().filter_map(|name| data_dir::find(name)).collect();
         let (files, origins) = match (files, &found[..], default) {
-            ([], [], [name, ..]) => return Err(data_dir::require(name).err().unwrap_or_else(|| Failure::new("no file"))),
+            ([], [], [name, ..]) => {
+                return Err(data_dir::require(name).err().unwrap_or_else(|| Failure::new("no file")));
+            }
             ([], found, _) => (found, NEXT_HOPS),
             (named, ..) => (named, origins),
         };
@@ -86,19 +88,22 @@ fn prefixes(routes: &[RouteEntry]) -> Vec<IpNet> {
 /// Adds the tables of size and form, and returns the shapes.
 fn add_shapes(report: &mut Report, subject: &mut dyn Subject, families: &[Family]) -> Vec<Shape> {
     let shapes: Vec<Shape> = families.iter().filter_map(|&family| subject.shape(family)).collect();
-    let mut sizes = Table::new("shape", &[
-        "family",
-        "prefixes",
-        "routes",
-        "trie_bytes",
-        "rib_bytes",
-        "trie_bytes_per_prefix",
-        "root_bits",
-        "slot_bits",
-        "dense_nodes",
-        "sparse_nodes",
-        "stored_slots",
-    ]);
+    let mut sizes = Table::new(
+        "shape",
+        &[
+            "family",
+            "prefixes",
+            "routes",
+            "trie_bytes",
+            "rib_bytes",
+            "trie_bytes_per_prefix",
+            "root_bits",
+            "slot_bits",
+            "dense_nodes",
+            "sparse_nodes",
+            "stored_slots",
+        ],
+    );
     let mut depths = Table::new("nodes by depth", &["family", "depth_bits", "nodes"]);
     for shape in &shapes {
         sizes.row(vec![
@@ -125,15 +130,22 @@ fn add_shapes(report: &mut Report, subject: &mut dyn Subject, families: &[Family
 
 /// Adds the number of prefixes of each length that has some.
 fn add_lengths(report: &mut Report, routes: &[RouteEntry]) {
-    let mut table = Table::new("prefixes by length", &["family", "length", "prefixes"]);
-    for family in FAMILIES {
-        let mut counts = [0usize; 129];
-        for (prefix, _) in routes.iter().filter(|&&(prefix, _)| family_of(prefix) == family) {
-            counts[usize::from(prefix.prefix_len())] += 1;
-        }
-        for (length, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
-            table.row(vec![family.to_string().into(), length.into(), count.into()]);
-        }
+    let mut table = Table::new("prefixes by length", &["length", "ipv4", "ipv6"]);
+    let mut counts = [[0usize; 2]; 129];
+    for (prefix, _) in routes {
+        counts[usize::from(prefix.prefix_len())][usize::from(family_of(*prefix) == Family::V6)] += 1;
+    }
+    for (length, [v4, v6]) in counts.into_iter().enumerate().filter(|&(_, counts)| counts != [0, 0]) {
+        table.row(vec![length.into(), v4.into(), v6.into()]);
+    }
+    report.table(table);
+}
+
+/// Adds the memory of the whole subject.
+fn add_memory(report: &mut Report, subject: &mut dyn Subject) {
+    let mut table = Table::new("memory", &["what", "bytes"]);
+    for (what, bytes) in subject.memory() {
+        table.row(vec![what.into(), Field::Bytes(bytes as u64)]);
     }
     report.table(table);
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::load::load_and_time;
 use super::update::{UpdatePlan, measure_updates};
-use super::{FAMILIES, add_lengths, prefixes};
+use super::{FAMILIES, prefixes};
 use crate::failure::Failure;
 use crate::generator;
 use crate::measure::timed;
@@ -56,7 +56,6 @@ pub fn run(options: &RunOptions) -> Result<u8, Failure> {
     report.setting("generate_seconds", making.as_secs_f64());
     let mut subject = load_and_time(&mut report, &routes, options.rounds as usize)?;
     let subject = subject.as_mut();
-    add_lengths(&mut report, &routes);
 
     let mut oracle = Oracle::with_routes(&routes);
     let nets = prefixes(&routes);
@@ -81,8 +80,7 @@ pub fn run(options: &RunOptions) -> Result<u8, Failure> {
     measure_lookups::<u128>(&mut lookups, subject, &nets, plan)?;
     report.table(lookups);
 
-    let plan =
-        UpdatePlan { picks: options.updates as usize, rounds: options.rounds as usize, seed: options.seed };
+    let plan = UpdatePlan { picks: options.updates as usize, rounds: options.rounds as usize, seed: options.seed };
     measure_updates(&mut report, subject, &mut oracle, &routes, plan)?;
     report.print(options.output)
 }

@@ -107,7 +107,7 @@ impl Script {
         let mut answers = 0;
         for line in &self.lines {
             let place = || format!("{}:{}", self.file, line.number);
-            let got = answer(subject, line.verb).unwrap_or_else(|Failure(text)| format!("error: {text}"));
+            let got = answer(subject, line.verb).unwrap_or_else(|failure| format!("error: {failure}"));
             let is_error = got.starts_with("error: ");
             if let Some(expected) = &line.expected {
                 answers += 1;
@@ -117,8 +117,8 @@ impl Script {
             } else if is_error {
                 report.wrong(format!("{} expected no error got {got}", place()));
             }
-            if let Err(Failure(text)) = subject.check() {
-                report.wrong(format!("{} check: {text}", place()));
+            if let Err(failure) = subject.check() {
+                report.wrong(format!("{} check: {failure}", place()));
             }
         }
         Ok(answers)
@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn wrong_answers_name_file_and_line() {
-        let (report, _) = run_on(&mut Oracle::new(), "add 10.0.0.0/8 1\n\nget 10.0.0.1 = 2\ncount = 1\nget 11.0.0.0 = 1\n");
+        let (report, _) =
+            run_on(&mut Oracle::new(), "add 10.0.0.0/8 1\n\nget 10.0.0.1 = 2\ncount = 1\nget 11.0.0.0 = 1\n");
         assert_eq!(report.wrong_count(), 2);
         assert!(report.text().contains("x:3 expected 2 got 1") && report.text().contains("x:5 expected 1 got miss"));
     }
@@ -268,7 +269,9 @@ mod tests {
             return;
         };
         let mut scripts = 0;
-        for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "fib")) {
+        for path in
+            entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "fib"))
+        {
             let script = Script::parse(&path.display().to_string(), &read_text(&path).unwrap()).unwrap();
             for subject in [&mut Oracle::new() as &mut dyn Subject, ours().unwrap().as_mut()] {
                 let mut report = Report::new("test");

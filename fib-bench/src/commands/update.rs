@@ -72,11 +72,21 @@ pub fn measure_updates(
     report.setting("update_prefixes", plan.picks);
     report.setting("update_rounds", plan.rounds);
     report.setting("update_seed", plan.seed);
+    let mut tables = Tables {
+        rates: Table::new("random updates", &["family", "operation", "median_mops", "min_mops", "max_mops"]),
+        latency: Table::new("latency", &["family", "operation", "p50_ns", "p99_ns", "p99.9_ns", "max_ns"]),
+        covering: Table::new(
+            "covering prefixes",
+            &["prefix", "next_hop", "operation", "median_us", "min_us", "max_us"],
+        ),
+    };
     for family in families(routes) {
-        let table_is_full = figures::is_full(family, subject.prefix_count(family));
-        add_churn(report, subject, routes, family, plan, table_is_full)?;
-        add_covering(report, subject, oracle, routes, family, plan, table_is_full)?;
+        add_churn(report, &mut tables, subject, routes, family, plan)?;
+        add_covering(report, &mut tables, subject, oracle, routes, family, plan)?;
     }
+    report.table(tables.rates);
+    report.table(tables.latency);
+    report.table(tables.covering);
     for family in FAMILIES {
         verify_routes(report, subject, oracle, family);
     }
@@ -84,30 +94,36 @@ pub fn measure_updates(
     Ok(())
 }
 
+struct Tables {
+    rates: Table,
+    latency: Table,
+    covering: Table,
+}
+
 fn add_churn(
     report: &mut Report,
+    tables: &mut Tables,
     subject: &mut dyn Subject,
     routes: &[RouteEntry],
     family: Family,
     plan: UpdatePlan,
-    table_is_full: bool,
 ) -> Result<(), Failure> {
+    let table_is_full = figures::is_full(family, subject.prefix_count(family));
     let churn = churn(subject, &pick(routes, family, plan.picks, plan.seed), plan.rounds)?;
-    let mut rates = Table::new("random updates", &["family", "operation", "median_mops", "min_mops", "max_mops"]);
-    let mut latency = Table::new("latency", &["family", "operation", "p50_ns", "p99_ns", "p99.9_ns", "max_ns"]);
     let rows = [
         ("delete", churn.delete_per_s, Some(&churn.delete)),
         ("add", churn.add_per_s, Some(&churn.add)),
-        ("both", churn.both_per_s, None),
+        ("all deletes, then all adds", churn.both_per_s, None),
+        ("delete and add in turn", churn.in_turn_per_s, None),
     ];
     for (name, rate, latencies) in rows {
-        rates.row(spread_row(vec![family.to_string().into(), name.into()], rate.map(|rate| rate / 1e6), 3));
+        tables.rates.row(spread_row(vec![family.to_string().into(), name.into()], rate.map(|rate| rate / 1e6), 3));
         if let Some(latencies) = latencies {
-            latency.row([family.to_string().into(), name.into()].into_iter().chain(latencies.fields()).collect());
+            tables
+                .latency
+                .row([family.to_string().into(), name.into()].into_iter().chain(latencies.fields()).collect());
         }
     }
-    report.table(rates);
-    report.table(latency);
     if table_is_full && let Some(verdict) = figures::update_rate(family, churn.both_per_s) {
         report.verdict(verdict);
     }
@@ -116,22 +132,21 @@ fn add_churn(
 
 fn add_covering(
     report: &mut Report,
+    tables: &mut Tables,
     subject: &mut dyn Subject,
     oracle: &mut Oracle,
     routes: &[RouteEntry],
     family: Family,
     plan: UpdatePlan,
-    table_is_full: bool,
 ) -> Result<(), Failure> {
-    let columns = ["prefix", "next_hop", "operation", "median_us", "min_us", "max_us"];
-    let mut table = Table::new("covering prefixes", &columns);
+    let table_is_full = figures::is_full(family, subject.prefix_count(family));
     let (fresh, common) = fresh_and_common(routes)?;
     for prefix in hard_prefixes(routes, family) {
         for (which, next_hop) in [("fresh", fresh), ("most common", common)] {
             let (insertion, removal) = time_covering(subject, prefix, next_hop, plan.rounds)?;
             for (operation, seconds) in [("insert", insertion), ("remove", removal)] {
                 let row = vec![prefix.to_string().into(), which.into(), operation.into()];
-                table.row(spread_row(row, seconds.map(|seconds| seconds * 1e6), 2));
+                tables.covering.row(spread_row(row, seconds.map(|seconds| seconds * 1e6), 2));
                 let verdict = figures::covering_update(prefix, &format!("{operation}, {which} next hop"), seconds);
                 if table_is_full && let Some(verdict) = verdict {
                     report.verdict(verdict);
@@ -154,7 +169,6 @@ fn add_covering(
             compare_some(report, subject, oracle, routes, family, plan.seed);
         }
     }
-    report.table(table);
     Ok(())
 }
 

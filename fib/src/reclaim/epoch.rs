@@ -28,9 +28,11 @@ use crate::sync::pause;
 /// The domain: a private collector, and a slot domain for names.
 pub(crate) struct EpochDomain {
     names: Arc<SlotDomain>,
-    collector: Collector,
     /// The participant that defers and flushes. Locked by the writer only; readers have participants of their own.
     writer: Mutex<Participant>,
+    /// Declared, and so dropped, after every participant: the last one to go would free itself during its own `finalize`,
+    /// which Miri objects to.
+    collector: Collector,
     /// The highest token whose deferred store has run.
     done: Arc<AtomicU64>,
 }
@@ -57,6 +59,8 @@ impl Participant {
 pub(crate) struct EpochReader {
     participant: Participant,
     name: ReaderSlot,
+    /// Keeps the collector until the participant is gone.
+    _domain: Arc<EpochDomain>,
 }
 
 impl Reports for EpochReader {
@@ -93,8 +97,10 @@ impl Reports for EpochReader {
     }
 
     fn quiescent(&mut self) {
-        if let Some(guard) = &mut self.participant.guard {
-            guard.repin();
+        // Not `Guard::repin`, which loads the global epoch Relaxed and so may go on to load pointers older than it: Miri
+        // finds the data race. It is what the feature `weaken-token` does to our own.
+        if self.participant.guard.take().is_some() {
+            self.participant.guard = Some(self.participant.handle.pin());
         }
         self.name.quiescent();
     }
@@ -122,12 +128,12 @@ impl GraceDetector for EpochDomain {
     fn new() -> Arc<Self> {
         let collector = Collector::new();
         let writer = Mutex::new(Participant::new(&collector));
-        Arc::new(EpochDomain { names: SlotDomain::new(), collector, writer, done: Arc::new(AtomicU64::new(0)) })
+        Arc::new(EpochDomain { names: SlotDomain::new(), writer, collector, done: Arc::new(AtomicU64::new(0)) })
     }
 
     fn register(self: &Arc<Self>, name: &str) -> Result<EpochReader, OutOfMemory> {
         let name = self.names.register(name)?;
-        Ok(EpochReader { participant: Participant::new(&self.collector), name })
+        Ok(EpochReader { participant: Participant::new(&self.collector), name, _domain: Arc::clone(self) })
     }
 
     fn start(&self) -> GracePeriod {

@@ -62,16 +62,22 @@ impl<T> Fifo<T> {
     fn reserve(&mut self, blocks: usize) -> Result<(), OutOfMemory> {
         let bytes = blocks.saturating_mul(mem::size_of::<T>());
         let failed = OutOfMemory { resource: Resource::Plan, bytes, limit: 0 };
-        if failpoint::fails() {
+        if failpoint::fails() || bytes > isize::MAX as usize {
             return Err(failed);
         }
-        while self.room() < blocks {
+        let missing = blocks.saturating_sub(self.room()).div_ceil(SEGMENT);
+        self.spare.try_reserve(missing).map_err(|_| failed)?;
+        self.segments.try_reserve(self.spare.len() + missing).map_err(|_| failed)?;
+        let kept = self.spare.len();
+        for _ in 0..missing {
             let mut segment = VecDeque::new();
-            segment.try_reserve_exact(SEGMENT).map_err(|_| failed)?;
-            self.spare.try_reserve(1).map_err(|_| failed)?;
+            if segment.try_reserve_exact(SEGMENT).is_err() {
+                self.spare.truncate(kept);
+                return Err(failed);
+            }
             self.spare.push(segment);
         }
-        self.segments.try_reserve(self.spare.len()).map_err(|_| failed)
+        Ok(())
     }
 
     fn push(&mut self, block: T) {

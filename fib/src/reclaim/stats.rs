@@ -49,7 +49,7 @@ pub struct ReclaimStats {
     pub grace_worst: Duration,
     /// Bytes retired per second, over the last tenth of a second or longer.
     pub retired_per_second: u64,
-    /// The highest of those rates so far.
+    /// The highest such rate so far, per second that the writer did not wait: what it retires when nothing holds it up.
     pub peak_retired_per_second: u64,
     /// Registered readers.
     pub readers: usize,
@@ -127,6 +127,8 @@ pub(super) struct Counters {
 struct Window {
     since: Instant,
     retired_bytes: u64,
+    /// `wait_total` at the window's start.
+    waited: Duration,
     rate: u64,
     peak: u64,
 }
@@ -134,10 +136,16 @@ struct Window {
 impl Window {
     const MIN: Duration = Duration::from_millis(100);
 
-    fn rate(&self, now: Instant, retired_bytes: u64) -> Option<u64> {
+    /// Bytes per second, and per second without waiting, if the window is long enough.
+    fn rates(&self, now: Instant, retired_bytes: u64, wait_total: Duration) -> Option<(u64, u64)> {
         let elapsed = now.saturating_duration_since(self.since);
+        if elapsed < Self::MIN {
+            return None;
+        }
+        let busy = elapsed.saturating_sub(wait_total.saturating_sub(self.waited));
         let bytes = u128::from(retired_bytes - self.retired_bytes);
-        (elapsed >= Self::MIN).then(|| (bytes * 1_000_000_000 / elapsed.as_nanos()) as u64)
+        let per_second = |time: Duration| (bytes * 1_000_000_000 / time.as_nanos().max(1)) as u64;
+        Some((per_second(elapsed), per_second(busy.max(Duration::from_micros(1)))))
     }
 }
 
@@ -158,27 +166,29 @@ impl Counters {
             latency_total: Duration::ZERO,
             latency_worst: Duration::ZERO,
             latencies: [0; BUCKETS],
-            window: Window { since: Instant::now(), retired_bytes: 0, rate: 0, peak: 0 },
+            window: Window { since: Instant::now(), retired_bytes: 0, waited: Duration::ZERO, rate: 0, peak: 0 },
         }
     }
 
-    /// The bucket of a latency, and the upper end of a bucket: `2^(n/4)` ns, in integers.
+    /// The bucket of a latency: its octave, and the quarter of it.
     fn bucket(nanos: u128) -> usize {
-        let nanos = nanos.max(1).min(u128::from(u64::MAX)) as u64;
+        let nanos = nanos.clamp(1, u128::from(u64::MAX));
         let octave = nanos.ilog2();
-        let quarter = if octave >= 2 { (nanos >> (octave - 2)) & 3 } else { 0 };
+        let quarter = (nanos << 2 >> octave) & 3;
         (4 * octave as usize + quarter as usize).min(BUCKETS - 1)
     }
 
+    /// The upper end of a bucket.
     fn bucket_end(bucket: usize) -> Duration {
         let (octave, quarter) = (bucket as u32 / 4, bucket as u64 % 4);
         Duration::from_nanos(((5 + quarter) << octave) / 4)
     }
 
     pub(super) fn sealed(&mut self, now: Instant) {
-        if let Some(rate) = self.window.rate(now, self.retired_bytes) {
-            let peak = self.window.peak.max(rate);
-            self.window = Window { since: now, retired_bytes: self.retired_bytes, rate, peak };
+        if let Some((rate, unhindered)) = self.window.rates(now, self.retired_bytes, self.wait_total) {
+            let peak = self.window.peak.max(unhindered);
+            let retired_bytes = self.retired_bytes;
+            self.window = Window { since: now, retired_bytes, waited: self.wait_total, rate, peak };
         }
     }
 
@@ -210,8 +220,8 @@ impl Counters {
 
     /// The numbers; budget, dirty bytes, open grace periods and readers are the caller's to fill in.
     pub(super) fn snapshot(&self) -> ReclaimStats {
-        let current = self.window.rate(Instant::now(), self.retired_bytes);
-        let rate = current.unwrap_or(self.window.rate);
+        let current = self.window.rates(Instant::now(), self.retired_bytes, self.wait_total);
+        let (rate, unhindered) = current.unwrap_or((self.window.rate, self.window.peak));
         ReclaimStats {
             peak_dirty_bytes: self.peak_dirty_bytes,
             largest_operation_bytes: self.largest_operation_bytes,
@@ -231,7 +241,7 @@ impl Counters {
             grace_p99: self.p99(),
             grace_worst: self.latency_worst,
             retired_per_second: rate,
-            peak_retired_per_second: self.window.peak.max(rate),
+            peak_retired_per_second: self.window.peak.max(unhindered),
             ..ReclaimStats::default()
         }
     }
@@ -278,6 +288,15 @@ mod tests {
         };
         assert_eq!(stats.suggested_sync_mem(), 352_000 * 8 / 7);
         assert_eq!(ReclaimStats::default().suggested_sync_mem(), 65_536);
+    }
+
+    #[test]
+    fn rates_leave_out_the_wait() {
+        let since = Instant::now();
+        let window = Window { since, retired_bytes: 1000, waited: Duration::from_secs(5), rate: 0, peak: 0 };
+        assert_eq!(window.rates(since + Duration::from_millis(99), 2000, window.waited), None);
+        let rates = window.rates(since + Duration::from_secs(2), 5000, Duration::from_secs(6));
+        assert_eq!(rates, Some((2000, 4000)));
     }
 
     #[test]

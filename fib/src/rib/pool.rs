@@ -16,6 +16,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::error::{OutOfMemory, Resource};
 use crate::failpoint;
+use crate::pages;
 
 /// Items of a block of each size class. On full tables 5 to 15 % of the items in blocks in use are spare.
 // Tried: 19 classes. What the blocks save, the free lists and the more frequent moves cost.
@@ -159,7 +160,9 @@ impl<T: Item> Pool<T> {
         self.items
             .try_reserve_exact(ahead)
             .or_else(|_| self.items.try_reserve_exact(wanted))
-            .map_err(|_| out_of_memory::<T>(wanted, 0))
+            .map_err(|_| out_of_memory::<T>(wanted, 0))?;
+        pages::ask_for_huge(&mut self.items);
+        Ok(())
     }
 
     /// Takes a block of `class`. It must have been reserved, or be there by [`Pool::has_room`].

@@ -31,13 +31,17 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `node.rs` | how is a node laid out, loaded, published? every raw pointer of the trie |
-//! | `lookup.rs` | what is the longest match of an address? |
+//! | `lookup.rs` | what is the longest match of an address? and how are batches looked up on this CPU? |
+//! | `batch_*.rs` | how does one variant look up a batch? |
 //! | `update.rs` | what must change for this route, and how is it published? |
 //! | `resize.rs` | how many steps should a node span? |
 //! | `arena.rs` | where does the memory come from? |
 //! | `check.rs` | do the invariants hold? how is the trie filled? |
 
 pub(crate) mod arena;
+#[cfg(target_arch = "x86_64")]
+mod batch_avx512;
+mod batch_interleaved;
 pub(crate) mod check;
 pub(crate) mod lookup;
 pub(crate) mod node;

@@ -60,6 +60,16 @@ impl Slot {
     pub(crate) const MISS: Slot = Slot(0x7fff_ffff);
 
     #[inline(always)]
+    pub(crate) const fn from_raw(raw: u32) -> Slot {
+        Slot(raw)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
     pub(crate) const fn hop(id: NextHopId) -> Slot {
         Slot(id.get())
     }
@@ -79,6 +89,30 @@ impl Slot {
         self.0 & CHILD != 0
     }
 
+    /// Whether this is a dense child.
+    #[inline(always)]
+    pub(crate) const fn is_dense_child(self) -> bool {
+        self.0 >> 30 == 3
+    }
+
+    /// The span of a dense child, in grid steps. Meaningless on others.
+    #[inline(always)]
+    pub(crate) const fn dense_steps(self) -> u32 {
+        self.0 >> DENSE_STEPS_SHIFT & 7
+    }
+
+    /// Where a dense child's slots start, in units of 4 bytes. Meaningless on others.
+    #[inline(always)]
+    pub(crate) const fn dense_dword(self) -> u32 {
+        (self.0 & DENSE_OFFSET) * (2 * DENSE_UNITS)
+    }
+
+    /// The offset of a sparse child, in units of 8 bytes. Meaningless on others.
+    #[inline(always)]
+    pub(crate) const fn sparse_offset(self) -> u32 {
+        self.0 & !(CHILD | DENSE)
+    }
+
     #[inline(always)]
     pub(crate) const fn child(self) -> Child {
         if !self.is_child() {
@@ -86,7 +120,7 @@ impl Slot {
         } else if self.0 & DENSE == 0 {
             Child::Sparse(self.0 & !CHILD)
         } else {
-            Child::Dense((self.0 & DENSE_OFFSET) * DENSE_UNITS, (self.0 >> DENSE_STEPS_SHIFT & 7) as usize)
+            Child::Dense((self.0 & DENSE_OFFSET) * DENSE_UNITS, self.dense_steps() as usize)
         }
     }
 
@@ -168,10 +202,16 @@ impl Width {
     }
 }
 
-/// Child flag and miss of a narrow stored slot of `BYTES` bytes.
+/// Child flag of a narrow stored slot of `bytes` bytes.
 #[inline(always)]
 const fn narrow_child(bytes: usize) -> u32 {
     1 << (8 * bytes - 1)
+}
+
+/// What a narrow stored slot of `bytes` bytes holds for a miss.
+#[inline(always)]
+pub(crate) const fn narrow_miss(bytes: usize) -> u32 {
+    narrow_child(bytes) - 1
 }
 
 /// The 64 slots of a node, spelled out: what an update computes with.
@@ -360,10 +400,30 @@ impl Nodes {
         Nodes { base }
     }
 
+    /// Where everything starts; for vector loads, which take all offsets relative to it.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn at(self, offset: u32, byte: usize) -> *mut u8 {
+    pub(crate) fn base(self) -> *const u8 {
+        self.base
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(self, offset: u32, byte: usize) -> *mut u8 {
         // Offsets come from published slots or from the arena, so this stays inside the mapping.
         self.base.wrapping_add(offset as usize * 8 + byte)
+    }
+
+    /// Asks for the first cache line of the block at `offset`.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, offset: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.at(offset, 0).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
     }
 
     #[inline(always)]
@@ -431,6 +491,19 @@ impl Nodes {
         }
     }
 
+    /// The aligned 32 bits at `dword` units of 4 bytes: a slot of a dense node, those around a slot of a sparse one, or the
+    /// reserved unit 0.
+    #[inline(always)]
+    pub(crate) fn dword(self, dword: u32) -> u32 {
+        self.atomic_u32(dword / 2, 4 * (dword as usize & 1)).load(Ordering::Acquire)
+    }
+
+    /// The child that a raw narrow slot of the sparse node at `offset` names by its number.
+    #[cold]
+    pub(crate) fn narrow_child_slot<const BYTES: usize>(self, offset: u32, raw: u32) -> Slot {
+        self.widen::<BYTES>(offset, self.word(offset), raw)
+    }
+
     /// The 32-bit form of a raw stored slot of a node with this word.
     #[inline(always)]
     fn widen<const BYTES: usize>(self, offset: u32, word: u64, raw: u32) -> Slot {
@@ -442,7 +515,7 @@ impl Nodes {
             let at = children_at(BYTES, word.count_ones() as usize) + 4 * number;
             return Slot(self.atomic_u32(offset, at).load(Ordering::Acquire));
         }
-        if raw == narrow_child(BYTES) - 1 { Slot::MISS } else { Slot(raw) }
+        if raw == narrow_miss(BYTES) { Slot::MISS } else { Slot(raw) }
     }
 
     /// Slot `slot` (`< 64`) of the sparse node at `offset`, whose stored slots have `BYTES` bytes.
@@ -566,7 +639,7 @@ impl Nodes {
 #[inline(always)]
 fn narrow_leaf(width: Width, slot: Slot) -> u32 {
     if slot == Slot::MISS {
-        return narrow_child(width.bytes()) - 1;
+        return narrow_miss(width.bytes());
     }
     debug_assert!(width.fits(slot.0), "id {} in a {width:?} slot", slot.0);
     slot.0

@@ -187,6 +187,14 @@ impl<A: Addr> Trie<A> {
         Slot::dense(self.root.offset, self.root.steps)
     }
 
+    /// Starts to load the nodes that an update of a prefix at `addr` will look at, while the Rib is being read.
+    #[inline]
+    pub(crate) fn prefetch(&self, nodes: Nodes, addr: A) {
+        if let Child::Sparse(offset) = nodes.dense(self.root.offset, addr.top_slots(self.root.steps)).child() {
+            nodes.prefetch(offset);
+        }
+    }
+
     /// Plans that the addresses of `prefix` (not `/0`) which no longer prefix covers get `value`. `rib` is the Rib's
     /// root *before* the change; `gone` is by how much its population shrinks.
     ///
