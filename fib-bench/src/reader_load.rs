@@ -1,8 +1,8 @@
 //! Readers beside a writer: threads that look up all the time while something else is measured, and what they saw.
 //!
 //! Each reader is pinned, registers, warms up, and then looks up bursts of 32 addresses by one batch call inside one
-//! burst guard until the measured work is done. Every burst is timed with the processor's time-stamp counter, from before the guard is
-//! entered to after it is left; reading the counter twice is part of it (10 to 20 ns), recording it is not.
+//! burst guard until the measured work is done. Every burst is timed with the processor's time-stamp counter, from before
+//! the guard is entered to after it is left; reading the counter is part of it (10 to 20 ns), recording is not.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use fib::{BatchKey, Fib, NextHopId, Reader};
 use hdrhistogram::Histogram;
 
-use crate::cores::{Pin, Placement};
+use crate::cores::{Pin, Placement, thread_time};
 use crate::failure::Failure;
+use crate::measure::Spread;
 use crate::report::Field;
 use crate::subject::MISS;
 
@@ -46,19 +47,29 @@ pub struct Observed {
     /// Time of a burst in ticks of [`Clock`].
     ticks: Histogram<u64>,
     ns_per_tick: f64,
+    /// The smallest share of the time that a reader was running, in percent. Much less than 100 without a nap means that
+    /// others wanted its core.
+    pub cpu_percent: f64,
     /// Readers that the system did not let us pin.
     pub unpinned: usize,
 }
 
 impl Observed {
     /// Columns that [`Observed::fields`] fills.
-    pub const COLUMNS: [&'static str; 6] =
-        ["reader_mlps", "burst_p50_ns", "burst_p99_ns", "burst_p99.9_ns", "burst_p99.99_ns", "burst_max_ns"];
+    pub const COLUMNS: [&'static str; 7] = [
+        "reader_mlps",
+        "reader_cpu_percent",
+        "burst_p50_ns",
+        "burst_p99_ns",
+        "burst_p99.9_ns",
+        "burst_p99.99_ns",
+        "burst_max_ns",
+    ];
 
     fn nothing() -> Result<Observed, Failure> {
         // Up to minutes in ticks of 0.2 ns, in buckets at most 1 % wide; small enough for the second-level cache.
         let ticks = Histogram::new_with_max(1_000_000_000_000, 2).map_err(|error| Failure::at("burst times", error))?;
-        Ok(Observed { lookups_per_s: 0.0, bursts: 0, ticks, ns_per_tick: 1.0, unpinned: 0 })
+        Ok(Observed { lookups_per_s: 0.0, bursts: 0, ticks, ns_per_tick: 1.0, cpu_percent: 100.0, unpinned: 0 })
     }
 
     /// Nanoseconds that this share of the bursts did not exceed; NaN when there was none.
@@ -69,10 +80,13 @@ impl Observed {
         self.ticks.value_at_quantile(quantile) as f64 * self.ns_per_tick
     }
 
-    /// Millions of lookups a second, and burst times.
-    pub fn fields(&self) -> [Field; 6] {
-        let time = |quantile| Field::Real(self.burst_ns(quantile), 0);
-        [Field::Real(self.lookups_per_s / 1e6, 1), time(0.5), time(0.99), time(0.999), time(0.9999), time(1.0)]
+    /// Millions of lookups a second, share of the time, and burst times: the median of each over some runs.
+    pub fn fields(seen: &[&Observed]) -> [Field; 7] {
+        let of = |value: &dyn Fn(&Observed) -> f64| Spread::of(seen.iter().map(|seen| value(seen)).collect()).median;
+        let time = |quantile| Field::Real(of(&|seen| seen.burst_ns(quantile)), 0);
+        let rate = Field::Real(of(&|seen| seen.lookups_per_s / 1e6), 1);
+        let cpu = Field::Real(of(&|seen| seen.cpu_percent), 0);
+        [rate, cpu, time(0.5), time(0.99), time(0.999), time(0.9999), time(1.0)]
     }
 }
 
@@ -125,6 +139,7 @@ impl<A: BatchKey> ReaderLoad<'_, A> {
             all.lookups_per_s += run.lookups_per_s;
             all.bursts += run.bursts;
             all.unpinned += run.unpinned;
+            all.cpu_percent = all.cpu_percent.min(run.cpu_percent);
             all.ns_per_tick = run.ns_per_tick;
             all.ticks.add(&run.ticks).map_err(|error| Failure::at("burst times", error))?;
         }
@@ -162,12 +177,14 @@ impl<A: BatchKey> ReaderLoad<'_, A> {
             burst(None);
         }
         start.wait();
-        let clock = Clock::start();
+        let (cpu, clock) = (thread_time(), Clock::start());
         while !stop.load(Ordering::Relaxed) {
             observed.ticks.saturating_record(burst(self.nap));
             observed.bursts += 1;
         }
         let (seconds, ns_per_tick) = clock.stop();
+        let cpu = thread_time().since(cpu);
+        observed.cpu_percent = 100.0 * (cpu.user + cpu.sys).as_secs_f64() / seconds;
         observed.lookups_per_s = (observed.bursts * BURST as u64) as f64 / seconds;
         observed.ns_per_tick = ns_per_tick;
         observed.unpinned = usize::from(pin.is_none());

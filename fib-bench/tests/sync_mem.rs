@@ -13,8 +13,12 @@ fn run(arguments: &[&str]) -> Json {
 }
 
 fn rows<'a>(report: &'a Json, table: &str) -> Vec<&'a Json> {
-    let rows: Vec<&Json> =
-        report["rows"].as_array().unwrap().iter().filter(|row| row["table"].as_str().unwrap().starts_with(table)).collect();
+    let rows: Vec<&Json> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["table"].as_str().unwrap().starts_with(table))
+        .collect();
     assert!(!rows.is_empty(), "{table}: {report:#}");
     rows
 }
@@ -75,8 +79,18 @@ fn check_sync_mem(report: &Json, budgets: &[u64], routes: u64) {
 #[test]
 fn sync_mem_of_a_made_table() {
     let report = run(&[
-        "sync-mem", "--routes", "5000", "--readers", "2", "--budgets", "524288,65536,65536", "--rounds", "2", "--stretch-ms",
-        "20", "--json",
+        "sync-mem",
+        "--routes",
+        "5000",
+        "--readers",
+        "2",
+        "--budgets",
+        "524288,65536,65536",
+        "--rounds",
+        "2",
+        "--stretch-ms",
+        "20",
+        "--json",
     ]);
     check_sync_mem(&report, &[65_536, 524_288], 5000);
     assert_eq!(report["inputs"][0]["family"], "IPv4");
@@ -92,8 +106,20 @@ fn sync_mem_of_a_file_of_one_family() {
     let file = directory.path().join("rib6.txt");
     std::fs::write(&file, text).unwrap();
     let report = run(&[
-        "sync-mem", "--rib", file.to_str().unwrap(), "--origins", "0", "--routes", "3000", "--budgets", "65536", "--rounds",
-        "1", "--stretch-ms", "10", "--json",
+        "sync-mem",
+        "--rib",
+        file.to_str().unwrap(),
+        "--origins",
+        "0",
+        "--routes",
+        "3000",
+        "--budgets",
+        "65536",
+        "--rounds",
+        "1",
+        "--stretch-ms",
+        "10",
+        "--json",
     ]);
     check_sync_mem(&report, &[65_536], 3000);
     assert_eq!(report["inputs"][0]["routes"], 4000);
