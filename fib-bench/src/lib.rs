@@ -21,12 +21,18 @@
 //! | `traffic` | which addresses are looked up? |
 //! | `subject`, `subject_fib`, `subject_oracle` | what is measured and verified? |
 //! | `measure`, `workload` | how long does it take? |
+//! | `sync_mem` | what does the dirty-memory budget cost the writer, and the writer the readers? |
+//! | `reader_load`, `writer_load` | what do readers do beside a writer, and a writer beside readers? |
+//! | `readers`, `c_peers` | what does a reader pay per burst, beside other libraries? |
+//! | `cores` | on which core does a thread run, and how much processor time did it get? |
 //! | `verify` | is every answer right? |
 
 pub mod bad_lines;
+pub mod c_peers;
 pub mod calibration;
 pub mod cli;
 pub mod commands;
+pub mod cores;
 pub mod data_dir;
 pub mod failure;
 pub mod figures;
@@ -35,13 +41,17 @@ pub mod machine;
 pub mod measure;
 pub mod mrt_routes;
 pub mod progress;
+pub mod reader_load;
+pub mod readers;
 pub mod report;
 pub mod route_file;
 pub mod subject;
 pub mod subject_fib;
 pub mod subject_oracle;
+pub mod sync_mem;
 pub mod text_routes;
 pub mod traffic;
 pub mod update_file;
 pub mod verify;
 pub mod workload;
+pub mod writer_load;
