@@ -45,7 +45,9 @@ fn lookups<A: PeerAddr>(criterion: &mut Criterion) {
                     bencher.iter(|| {
                         let burst = reader.burst();
                         let view = burst.main();
-                        addrs.iter().fold(0, |answer, addr| view.lookup(addr.after(opaque(answer))).map_or(0, NextHopId::get))
+                        addrs
+                            .iter()
+                            .fold(0, |answer, addr| view.lookup(addr.after(opaque(answer))).map_or(0, NextHopId::get))
                     });
                 });
             }

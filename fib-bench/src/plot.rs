@@ -53,7 +53,9 @@ fn page(settings: &str, all: &[FamilyResults]) -> String {
     );
     let verdicts: Vec<Verdict> = all.iter().flat_map(verdicts).collect();
     if !verdicts.is_empty() {
-        page.push_str("## Promised figures\n\n<!-- figures: begin -->\n| figure | measured | promised | |\n|---|---:|---:|---|\n");
+        page.push_str(
+            "## Promised figures\n\n<!-- figures: begin -->\n| figure | measured | promised | |\n|---|---:|---:|---|\n",
+        );
         for verdict in verdicts {
             let side = if verdict.kind == Kind::Floor { "at least" } else { "at most" };
             let mark = if verdict.ok() { "kept" } else { "**missed**" };
@@ -70,39 +72,64 @@ fn page(settings: &str, all: &[FamilyResults]) -> String {
 fn family(page: &mut String, results: &FamilyResults) {
     let _ = writeln!(page, "## {}, {} routes\n", results.family, grouped(results.routes as u64));
     let _ = writeln!(page, "![Lookups a second]({})\n", picture_name(results));
-    let traffic: Vec<&str> = TRAFFIC.into_iter().filter(|&name| results.rates.keys().any(|key| key.0 == name)).collect();
+    let traffic: Vec<&str> =
+        TRAFFIC.into_iter().filter(|&name| results.rates.keys().any(|key| key.0 == name)).collect();
     let subjects: BTreeSet<Who> = results.rates.keys().map(|&(_, who, _)| who).collect();
     let sizes: BTreeSet<usize> = results.rates.keys().map(|&(_, _, size)| size).collect();
     for size in sizes {
         let _ = writeln!(page, "M lookups/s, batches of {size} (how many times faster `ours` is):\n");
-        lines(page, "subject", &traffic, subjects.iter().map(|&who| {
-            let cells = traffic.iter().map(|&name| {
-                let passes = results.rates.get(&(name, who, size))?;
-                let ours = results.rates.get(&(name, reference(results), size)).filter(|_| !is_ours(who.table));
-                let ratio = ours.map_or_else(String::new, |ours| format!(" ({:.2})", ours.times_faster_than(passes)));
-                Some(format!("{:.1}{ratio}", passes.millions_per_s().median))
-            });
-            (who.to_string(), cells.collect())
-        }));
+        lines(
+            page,
+            "subject",
+            &traffic,
+            subjects.iter().map(|&who| {
+                let cells = traffic.iter().map(|&name| {
+                    let passes = results.rates.get(&(name, who, size))?;
+                    let ours = results.rates.get(&(name, reference(results), size)).filter(|_| !is_ours(who.table));
+                    let ratio =
+                        ours.map_or_else(String::new, |ours| format!(" ({:.2})", ours.times_faster_than(passes)));
+                    Some(format!("{:.1}{ratio}", passes.millions_per_s().median))
+                });
+                (who.to_string(), cells.collect())
+            }),
+        );
     }
     page.push_str("One dependent lookup, nanoseconds:\n\n");
-    lines(page, "subject", &traffic, subjects.iter().map(|&who| {
-        let cells = traffic.iter().map(|&name| Some(format!("{:.1}", results.chains.get(&(name, who))?.nanoseconds().median)));
-        (who.to_string(), cells.collect())
-    }));
+    lines(
+        page,
+        "subject",
+        &traffic,
+        subjects.iter().map(|&who| {
+            let cells = traffic
+                .iter()
+                .map(|&name| Some(format!("{:.1}", results.chains.get(&(name, who))?.nanoseconds().median)));
+            (who.to_string(), cells.collect())
+        }),
+    );
     page.push_str("Control plane and memory:\n\n");
     let columns =
         ["load, file order, ms", "load, shuffled, ms", "delete + re-add, M ops/s", "lookup memory", "with updates'"];
-    lines(page, "table", &columns, results.memory.iter().map(|(&table, used)| {
-        let load = |order: LoadOrder| {
-            let seconds = results.loads.get(&(table, order))?.seconds.clone();
-            Some(format!("{:.0}", Spread::of(seconds).median * 1e3))
-        };
-        let bytes = |bytes: Option<usize>| bytes.map(|bytes| human_bytes(bytes as u64));
-        let updates = results.updates.get(table).map(|passes| format!("{:.2}", passes.millions_per_s().median));
-        let cells = vec![load(LoadOrder::File), load(LoadOrder::Shuffled), updates, bytes(used.lookup_bytes), bytes(used.total_bytes)];
-        (table.to_owned(), cells)
-    }));
+    lines(
+        page,
+        "table",
+        &columns,
+        results.memory.iter().map(|(&table, used)| {
+            let load = |order: LoadOrder| {
+                let seconds = results.loads.get(&(table, order))?.seconds.clone();
+                Some(format!("{:.0}", Spread::of(seconds).median * 1e3))
+            };
+            let bytes = |bytes: Option<usize>| bytes.map(|bytes| human_bytes(bytes as u64));
+            let updates = results.updates.get(table).map(|passes| format!("{:.2}", passes.millions_per_s().median));
+            let cells = vec![
+                load(LoadOrder::File),
+                load(LoadOrder::Shuffled),
+                updates,
+                bytes(used.lookup_bytes),
+                bytes(used.total_bytes),
+            ];
+            (table.to_owned(), cells)
+        }),
+    );
     if !results.wrong.is_empty() || !results.refused.is_empty() {
         page.push_str("Faults of peers:\n\n");
         for (&(who, when), count) in &results.wrong {
@@ -206,7 +233,13 @@ mod tests {
         write_results(directory.path(), "Seed 1.", &[results]).unwrap();
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
         let page = read("RESULTS.md");
-        for text in ["| ours | 500.0 |", "| rte_fib4 scalar | 200.0 (2.50) |", "14 wrong answers", "too many next hops", "1,234"] {
+        for text in [
+            "| ours | 500.0 |",
+            "| rte_fib4 scalar | 200.0 (2.50) |",
+            "14 wrong answers",
+            "too many next hops",
+            "1,234",
+        ] {
             assert!(page.contains(text), "{text} is missing in:\n{page}");
         }
         let picture = read("lookups-ipv4.svg");

@@ -320,7 +320,7 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
                 "peak_dirty_bytes",
                 "largest_operation_bytes",
                 "retired_bytes",
-            "retired_bytes_per_route",
+                "retired_bytes_per_route",
                 "reclaimed_bytes",
                 "grace_periods",
                 "grace_mean_us",

@@ -205,19 +205,19 @@ fn text(text: impl ToString) -> Field {
 }
 
 fn add_tables(report: &mut Report, all: &[FamilyResults]) {
-    let columns =
-        ["family", "traffic", "subject", "batch", "median_mlps", "min_mlps", "max_mlps", "ours_to_it"];
+    let columns = ["family", "traffic", "subject", "batch", "median_mlps", "min_mlps", "max_mlps", "ours_to_it"];
     let mut lookups = Table::new("lookups", &columns);
-    let mut single = Table::new("dependent single lookups", &[
-        "family", "traffic", "subject", "median_ns", "min_ns", "max_ns", "its_time_to_ours",
-    ]);
+    let mut single = Table::new(
+        "dependent single lookups",
+        &["family", "traffic", "subject", "median_ns", "min_ns", "max_ns", "its_time_to_ours"],
+    );
     let mut loads =
         Table::new("load", &["family", "subject", "order", "median_ms", "min_ms", "max_ms", "its_time_to_ours"]);
-    let mut updates = Table::new("random deletes and re-adds", &[
-        "family", "subject", "median_mops", "min_mops", "max_mops", "ours_to_it",
-    ]);
-    let mut memory =
-        Table::new("memory", &["family", "subject", "next_hop_bits", "lookup_bytes", "total_bytes"]);
+    let mut updates = Table::new(
+        "random deletes and re-adds",
+        &["family", "subject", "median_mops", "min_mops", "max_mops", "ours_to_it"],
+    );
+    let mut memory = Table::new("memory", &["family", "subject", "next_hop_bits", "lookup_bytes", "total_bytes"]);
     let mut faults = Table::new("faults of peers", &["family", "subject", "when", "what", "count"]);
     let mut missing = Table::new("not compared", &["family", "subject", "why"]);
     for results in all {

@@ -29,11 +29,11 @@ pub fn run(options: &RooflineOptions) -> Result<u8, Failure> {
     let mut report = Report::new("roofline");
     report.setting("passes", options.passes);
     report.setting("lookups", options.lookups);
-    let mut rates = Table::new("independent random reads, 64 lanes in flight", &[
-        "working_set_kib", "pages", "dependent_reads", "by", "median_mlps", "min_mlps", "max_mlps",
-    ]);
-    let mut chains =
-        Table::new("dependent chain", &["working_set_kib", "pages", "median_ns", "min_ns", "max_ns"]);
+    let mut rates = Table::new(
+        "independent random reads, 64 lanes in flight",
+        &["working_set_kib", "pages", "dependent_reads", "by", "median_mlps", "min_mlps", "max_mlps"],
+    );
+    let mut chains = Table::new("dependent chain", &["working_set_kib", "pages", "median_ns", "min_ns", "max_ns"]);
     let mut kib = 256;
     while kib <= options.largest * 1024 {
         for (huge, pages) in [(true, "2 MiB"), (false, "4 KiB")] {

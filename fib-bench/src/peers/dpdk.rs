@@ -196,9 +196,8 @@ fn kept(keep: Option<&mut [u32]>, addresses: usize) -> *mut u32 {
 impl Peer<u32> for Dpdk {
     fn load(&mut self, routes: &[PeerRoute<u32>]) -> Result<usize, Failure> {
         // SAFETY: the table is alive until `drop`, and it is one for IPv4 (as are all that `list` makes for `u32`).
-        let add = |route: &PeerRoute<u32>| unsafe {
-            shim_add_v4(self.table.as_ptr(), route.addr, route.len, route.next_hop)
-        };
+        let add =
+            |route: &PeerRoute<u32>| unsafe { shim_add_v4(self.table.as_ptr(), route.addr, route.len, route.next_hop) };
         Ok(routes.iter().filter(|route| add(route) != 0).count())
     }
     fn variants(&self) -> Vec<&'static str> {

@@ -11,8 +11,17 @@ use crate::failure::Failure;
 
 /// What `--peers` takes. `rte_lpm` is left out unless named: it needs minutes to load.
 pub const NAMES: [&str; 11] = [
-    "rte_fib1", "rte_fib2", "rte_fib4", "rte_fib6", "rte_lpm6", "rte_lpm", "prefix-trie", "treebitmap", "ts_bart",
-    "poptrie", "planb",
+    "rte_fib1",
+    "rte_fib2",
+    "rte_fib4",
+    "rte_fib6",
+    "rte_lpm6",
+    "rte_lpm",
+    "prefix-trie",
+    "treebitmap",
+    "ts_bart",
+    "poptrie",
+    "planb",
 ];
 
 /// Peers that run only when they are named.
@@ -92,7 +101,9 @@ impl Listed for u32 {
             use super::crates::{Bart, PrefixTrie, TreeBitmap};
             entries.extend([
                 Entry::new("prefix-trie", |_| Ok(Box::new(Single(PrefixTrie(Default::default()))))),
-                Entry::new("treebitmap", |_| Ok(Box::new(Single(TreeBitmap::<std::net::Ipv4Addr>(Default::default()))))),
+                Entry::new("treebitmap", |_| {
+                    Ok(Box::new(Single(TreeBitmap::<std::net::Ipv4Addr>(Default::default()))))
+                }),
                 Entry::new("ts_bart", |_| Ok(Box::new(Single(Bart(Default::default()))))),
             ] as [Entry<u32>; 3]);
         }
@@ -126,7 +137,9 @@ impl Listed for u128 {
             use super::crates::{Bart, PrefixTrie, TreeBitmap};
             entries.extend([
                 Entry::new("prefix-trie", |_| Ok(Box::new(Single(PrefixTrie(Default::default()))))),
-                Entry::new("treebitmap", |_| Ok(Box::new(Single(TreeBitmap::<std::net::Ipv6Addr>(Default::default()))))),
+                Entry::new("treebitmap", |_| {
+                    Ok(Box::new(Single(TreeBitmap::<std::net::Ipv6Addr>(Default::default()))))
+                }),
                 Entry::new("ts_bart", |_| Ok(Box::new(Single(Bart(Default::default()))))),
             ] as [Entry<u128>; 3]);
         }

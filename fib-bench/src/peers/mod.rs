@@ -230,11 +230,18 @@ impl<A: PeerAddr, T: SingleTable<A>> Peer<A> for Single<T> {
         false
     }
     fn pass(&mut self, addrs: &Addresses<A>, batch: usize, keep: Option<&mut [u32]>) {
-        in_batches(&addrs.host, batch, 0, keep, |answer| answer, |addrs, answers| {
-            for (&addr, answer) in addrs.iter().zip(answers) {
-                *answer = self.0.look_up(addr);
-            }
-        });
+        in_batches(
+            &addrs.host,
+            batch,
+            0,
+            keep,
+            |answer| answer,
+            |addrs, answers| {
+                for (&addr, answer) in addrs.iter().zip(answers) {
+                    *answer = self.0.look_up(addr);
+                }
+            },
+        );
     }
     fn chain(&mut self, addrs: &Addresses<A>) -> u64 {
         chain(&addrs.host, |addr: A, answer| self.0.look_up(addr.after(answer)))

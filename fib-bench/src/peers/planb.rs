@@ -121,7 +121,12 @@ impl PlanB {
 
     #[inline]
     #[target_feature(enable = "avx512f,popcnt")]
-    fn pass_levels<const LEVELS: usize, const LANES: usize>(&self, keys: &[u64], batch: usize, mut keep: Option<&mut [u32]>) {
+    fn pass_levels<const LEVELS: usize, const LANES: usize>(
+        &self,
+        keys: &[u64],
+        batch: usize,
+        mut keep: Option<&mut [u32]>,
+    ) {
         let mut buffer = vec![0u32; batch];
         for (index, keys) in keys.chunks(batch).enumerate() {
             let answers = &mut buffer[..keys.len()];

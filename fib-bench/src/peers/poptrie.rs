@@ -204,11 +204,18 @@ impl Poptrie {
 
     #[inline(always)]
     fn pass_here<A: PeerAddr + PoptrieAddr>(&self, addrs: &Addresses<A>, batch: usize, keep: Option<&mut [u32]>) {
-        in_batches(&addrs.host, batch, 0, keep, |answer| answer, |addrs, answers| {
-            for (&addr, answer) in addrs.iter().zip(answers) {
-                *answer = self.look_up(addr);
-            }
-        });
+        in_batches(
+            &addrs.host,
+            batch,
+            0,
+            keep,
+            |answer| answer,
+            |addrs, answers| {
+                for (&addr, answer) in addrs.iter().zip(answers) {
+                    *answer = self.look_up(addr);
+                }
+            },
+        );
     }
 
     #[inline(always)]

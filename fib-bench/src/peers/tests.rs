@@ -69,7 +69,10 @@ fn answers_are_right<A: Listed>(entry: Entry<A>, longest: u8) {
                     let wrong = answers.iter().zip(&right).position(|(answer, right)| answer != right);
                     if let Some(at) = wrong {
                         let (addr, answer, right) = (addrs.host[at].to_ip(), answers[at], right[at]);
-                        panic!("{} {name} {when}, {count} routes, batch {batch}: {addr} {answer} not {right}", entry.name);
+                        panic!(
+                            "{} {name} {when}, {count} routes, batch {batch}: {addr} {answer} not {right}",
+                            entry.name
+                        );
                     }
                 }
                 let sum = right.iter().map(|&answer| u64::from(answer)).sum::<u64>();

@@ -77,24 +77,24 @@ fn lanes<A: Addr, const BYTES: usize, const N: usize>(
     for lane in 0..N {
         let bits = addrs[lane].upper_bits();
         slot[lane] = nodes.dense(root.offset, (bits >> (64 - root_bits)) as usize).raw();
-        key[lane] = bits << root_bits;
+        // Right behind its last bit a key carries a one, which tells how many bits are left.
+        key[lane] = bits << root_bits | 1 << (root_bits - 1);
         largest = largest.max(slot[lane]);
     }
-    let mut consumed = [root_bits as u8; N];
     let mut levels = 0;
     // Children are the largest slots, dense ones larger than sparse ones.
     while Slot::from_raw(largest).is_child() {
         if Slot::from_raw(largest).is_dense_child() {
-            largest = dense_level(nodes, &mut slot, &mut key, &mut consumed);
+            largest = dense_level(nodes, &mut slot, &mut key);
         } else {
-            largest = sparse_level::<BYTES, N>(nodes, &mut slot, &mut key, &mut consumed);
+            largest = sparse_level::<BYTES, N>(nodes, &mut slot, &mut key);
         }
         levels += 1;
-        if A::BITS > 64 && levels >= COMMON_LEVELS {
-            // A node may ask for 12 bits more, and the upper 64 may not have them: one by one from here on.
+        if A::BITS > 64 && levels >= COMMON_LEVELS && Slot::from_raw(largest).is_child() {
             largest = 0;
             for lane in 0..N {
-                if consumed[lane] > 52 && Slot::from_raw(slot[lane]).is_child() {
+                // The one is the lowest bit set. A node may ask for 12 bits more: one by one where they are not left.
+                if Slot::from_raw(slot[lane]).is_child() && key[lane] << 12 == 0 {
                     slot[lane] = walk::<A, BYTES>(nodes, root, addrs[lane]).raw();
                 }
                 largest = largest.max(slot[lane]);
@@ -117,26 +117,18 @@ fn child_mask(slot: u32) -> u32 {
 }
 
 /// Takes the lanes that stand on sparse nodes one level down; the largest slot afterwards. No lane stands on a dense one.
+///
+/// One loop, not one for the words and one for the slots: the lanes are independent, and the CPU overlaps them by itself.
 #[inline(always)]
-fn sparse_level<const BYTES: usize, const N: usize>(
-    nodes: Nodes,
-    slot: &mut [u32; N],
-    key: &mut [u64; N],
-    consumed: &mut [u8; N],
-) -> u32 {
-    let mut rank = [0u8; N];
-    for lane in 0..N {
-        // Unit 0 is no node and reads as zeros: rank 0, and the last slot of unit 0 below.
-        let node = Slot::from_raw(slot[lane]).sparse_offset() & child_mask(slot[lane]);
-        rank[lane] = (nodes.word(node) & (u64::MAX >> (63 - (key[lane] >> 58)))).count_ones() as u8;
-        key[lane] <<= 6;
-        consumed[lane] += 6;
-    }
+fn sparse_level<const BYTES: usize, const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64; N]) -> u32 {
     let mut largest = 0;
     for lane in 0..N {
-        let is_child = child_mask(slot[lane]);
-        let node = Slot::from_raw(slot[lane]).sparse_offset() & is_child;
-        let raw = nodes.stored_before::<BYTES>(node, usize::from(rank[lane]));
+        let here = slot[lane];
+        let is_child = child_mask(here);
+        // Unit 0 is no node and reads as zeros: rank 0, and the slot before the first one is inside the unit.
+        let node = Slot::from_raw(here).sparse_offset() & is_child;
+        let rank = (nodes.word(node) & (u64::MAX >> (63 - (key[lane] >> 58)))).count_ones();
+        let raw = nodes.stored_before::<BYTES>(node, rank as usize);
         let mut next = raw;
         if BYTES < 4 {
             // The narrow miss becomes the wide one: all ones but the uppermost bit.
@@ -146,15 +138,17 @@ fn sparse_level<const BYTES: usize, const N: usize>(
                 next = nodes.narrow_child_slot::<BYTES>(node, raw).raw();
             }
         }
-        slot[lane] ^= (slot[lane] ^ next) & is_child;
-        largest = largest.max(slot[lane]);
+        let next = here ^ ((here ^ next) & is_child);
+        slot[lane] = next;
+        key[lane] <<= 6;
+        largest = largest.max(next);
     }
     largest
 }
 
 /// Takes the lanes that stand on dense nodes one level down; the largest slot afterwards.
 #[inline(always)]
-fn dense_level<const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64; N], consumed: &mut [u8; N]) -> u32 {
+fn dense_level<const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64; N]) -> u32 {
     let mut largest = 0;
     for lane in 0..N {
         let here = Slot::from_raw(slot[lane]);
@@ -163,10 +157,10 @@ fn dense_level<const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64
         let index = (key[lane] >> 1 >> (63 - bits)) as u32;
         // Unit 0 again for the other lanes.
         let next = nodes.dword(here.dense_dword().wrapping_add(index) & is_dense);
-        slot[lane] ^= (slot[lane] ^ next) & is_dense;
+        let next = here.raw() ^ ((here.raw() ^ next) & is_dense);
+        slot[lane] = next;
         key[lane] <<= bits;
-        consumed[lane] += bits as u8;
-        largest = largest.max(slot[lane]);
+        largest = largest.max(next);
     }
     largest
 }
