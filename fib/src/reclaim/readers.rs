@@ -233,6 +233,8 @@ impl Slot {
 
     fn set_name(&self, name: &str) {
         let name = ReaderName::new(name);
+        // The new state before the new name, for who reads the name between two looks at the state (`Registry::info`).
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         for (word, bytes) in self.name.iter().zip(name.bytes.chunks_exact(8)) {
             let mut whole = [0; 8];
             whole.copy_from_slice(bytes);
