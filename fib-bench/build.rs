@@ -1,6 +1,7 @@
-//! Builds the C loops of `fib-bench readers` (shim/*.c) where pkg-config knows the library.
+//! Builds the C sides of the peers where pkg-config knows the library.
 //!
-//! Each becomes a shared library of its own that the command opens when it runs: a missing library, compiler or header
+//! With the feature `peers` the DPDK tables of `compare` are linked in (cfg `dpdk`); without libdpdk everything else is built
+//! as usual, and the command says what is missing. Each C loop of `readers` becomes a shared library of its own that the command opens when it runs: a missing library, compiler or header
 //! takes away a row of that command's table, never the build.
 
 use std::env;
@@ -14,7 +15,10 @@ fn main() {
         println!("cargo::rerun-if-env-changed={name}");
     }
     build("urcu", &["liburcu-memb", "liburcu-qsbr", "liburcu-bp"]);
-    build("dpdk", &["libdpdk"]);
+    build("rcu_qsbr", &["libdpdk"]);
+    println!("cargo:rustc-check-cfg=cfg(dpdk)");
+    #[cfg(feature = "peers")]
+    dpdk();
 }
 
 /// Builds `shim/<name>.c`, and tells the crate where it is or why it is not: `FIB_BENCH_SHIM_<NAME>`, `.._MISSING`.
@@ -61,4 +65,29 @@ fn run(command: &mut Command) -> Result<String, String> {
     let errors = String::from_utf8_lossy(&output.stderr);
     let line = errors.lines().find(|line| line.contains("not found") || line.contains("error"));
     Err(format!("{program}: {}", line.or(errors.lines().next()).unwrap_or("failed")))
+}
+
+#[cfg(feature = "peers")]
+fn dpdk() {
+    let found = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(false).probe("libdpdk");
+    let Ok(library) = found else {
+        println!("cargo:warning=libdpdk was not found (Debian: apt-get install libdpdk-dev pkg-config); no DPDK peers");
+        return;
+    };
+    let mut build = cc::Build::new();
+    // The headers need the forced include and the processor level that DPDK's .pc file names; the crate drops both.
+    build.file("shim/dpdk.c").flag("-include").flag("rte_config.h").flag("-march=corei7").opt_level(3);
+    build.includes(&library.include_paths).define("ALLOW_EXPERIMENTAL_API", None).warnings(false);
+    if let Err(error) = build.try_compile("fib_bench_dpdk") {
+        println!("cargo:warning=the DPDK shim does not compile ({error}); no DPDK peers");
+        return;
+    }
+    // Only the libraries that the shim calls; the .pc file names every one there is.
+    for path in &library.link_paths {
+        println!("cargo:rustc-link-search=native={}", path.display());
+    }
+    for name in ["rte_fib", "rte_lpm", "rte_rib", "rte_eal", "rte_kvargs", "rte_telemetry", "rte_mempool", "rte_ring"] {
+        println!("cargo:rustc-link-lib=dylib={name}");
+    }
+    println!("cargo:rustc-cfg=dpdk");
 }

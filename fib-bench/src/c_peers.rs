@@ -56,8 +56,8 @@ pub fn open() -> (Vec<CLibrary>, Vec<Missing>) {
     );
     let dpdk = library(
         "DPDK rcu_qsbr",
-        option_env!("FIB_BENCH_SHIM_DPDK"),
-        option_env!("FIB_BENCH_SHIM_DPDK_MISSING"),
+        option_env!("FIB_BENCH_SHIM_RCU_QSBR"),
+        option_env!("FIB_BENCH_SHIM_RCU_QSBR_MISSING"),
         ("DPDK's bare load", c"fib_bench_dpdk_bare"),
         &[("DPDK rcu_qsbr", c"fib_bench_dpdk_qsbr")],
     );

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{load, lookup, replay, run, script, update};
+use crate::commands::{compare, load, lookup, replay, roofline, run, script, update};
 use crate::{readers, sync_mem};
 
 /// Loads, verifies and measures the fib library.
@@ -40,6 +40,10 @@ enum Command {
     SyncMem(sync_mem::SyncMemOptions),
     /// Measure what a reader pays per burst, beside other libraries
     Readers(readers::ReadersOptions),
+    /// Measure the library and its peers side by side
+    Compare(compare::CompareOptions),
+    /// Measure the machine's limits: random reads from growing working sets
+    Roofline(roofline::RooflineOptions),
 }
 
 /// The whole program.
@@ -55,6 +59,8 @@ pub fn main() -> ExitCode {
         Some(Command::Update(options)) => update::run(options),
         Some(Command::SyncMem(options)) => sync_mem::run(options),
         Some(Command::Readers(options)) => readers::run(options),
+        Some(Command::Compare(options)) => compare::run(options),
+        Some(Command::Roofline(options)) => roofline::run(options),
     };
     match result {
         Ok(code) => ExitCode::from(code),

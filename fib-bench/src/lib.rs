@@ -26,6 +26,10 @@
 //! | `readers`, `c_peers` | what does a reader pay per burst, beside other libraries? |
 //! | `cores` | on which core does a thread run, and how much processor time did it get? |
 //! | `verify` | is every answer right? |
+//! | `peers/` | what would users take instead, and how is it asked? |
+//! | `compare`, `compare_verdicts`, `deep` | how do the library and its peers do side by side, and is it as promised? |
+//! | `plot` | the page and the pictures of that |
+//! | `roofline` | what can the machine do at most? |
 
 pub mod bad_lines;
 pub mod c_peers;
@@ -33,17 +37,23 @@ pub mod calibration;
 pub mod cli;
 pub mod commands;
 pub mod cores;
+pub mod compare;
+pub mod compare_verdicts;
 pub mod data_dir;
+pub mod deep;
 pub mod failure;
 pub mod figures;
 pub mod generator;
 pub mod machine;
 pub mod measure;
 pub mod mrt_routes;
+pub mod peers;
+pub mod plot;
 pub mod progress;
 pub mod reader_load;
 pub mod readers;
 pub mod report;
+pub mod roofline;
 pub mod route_file;
 pub mod subject;
 pub mod subject_fib;

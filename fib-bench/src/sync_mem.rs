@@ -527,9 +527,9 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
         }
         check_counters(report, &writer.reclaim_stats());
         // For the other rule the library's own is put out of the way: it would hardly ever wait at this budget.
-        writer.set_sync_mem(LARGEST_BUDGET).map_err(|error| Failure::at("sync_mem", error))?;
+        fib.set_sync_mem(LARGEST_BUDGET).map_err(|error| Failure::at("sync_mem", error))?;
         let blocked = paced(writer, WaitRule::AtBudget(DEFAULT_BUDGET))?;
-        writer.set_sync_mem(DEFAULT_BUDGET).map_err(|error| Failure::at("sync_mem", error))?;
+        fib.set_sync_mem(DEFAULT_BUDGET).map_err(|error| Failure::at("sync_mem", error))?;
         drop(step);
 
         let mut table = Table::new(

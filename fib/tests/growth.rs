@@ -100,7 +100,7 @@ impl<A: TestAddr> Crowd<A> {
             // A root that came and went would show among the live bytes, and walking a large table takes its time.
             let now = self.writer.memory_stats();
             assert!(now.live_bytes.abs_diff(memory.live_bytes) <= 2 * SYNC_MEM, "round {round}: {memory:?} {now:?}");
-            if self.count < 20_000 || round % 250 == 249 {
+            if self.count < 5_000 || round % 250 == 249 {
                 assert_eq!(self.root_bits(), then, "round {round} at {} prefixes", self.count);
                 assert_eq!(table_bytes(&mut self.writer), bytes);
             }
@@ -133,8 +133,8 @@ fn roots_follow<A: TestAddr>(thresholds: &[Threshold]) {
         crowd.shrink();
         assert_eq!(crowd.root_bits(), threshold.wide, "hysteresis");
         crowd.toggle();
-        crowd.writer.check().unwrap();
     }
+    crowd.writer.check().unwrap();
     for threshold in thresholds.iter().rev() {
         crowd.resize(threshold.halves_at + 1);
         assert_eq!(crowd.root_bits(), threshold.wide);
@@ -146,7 +146,6 @@ fn roots_follow<A: TestAddr>(thresholds: &[Threshold]) {
         crowd.grow();
         assert_eq!(crowd.root_bits(), threshold.narrow, "hysteresis");
         crowd.toggle();
-        crowd.writer.check().unwrap();
     }
     crowd.resize(0);
     let emptied = stats::<A>(&mut crowd.writer);
@@ -205,7 +204,11 @@ fn inner_nodes_follow<A: TestAddr>(top: Prefix<A>, len: u8) {
     let most = 1usize << (len - top.len());
     assert_eq!((0..most).map(inside).collect::<HashSet<_>>().len(), most);
     let mut shapes = Vec::new();
-    let mut note = |writer: &mut Writer| {
+    let mut note = |writer: &mut Writer, index: usize| {
+        // Statistics walk the trie, so a large table is asked now and then.
+        if index % (most / 256) > 0 {
+            return;
+        }
         let stats = stats::<A>(writer);
         if shapes.last() != Some(&(stats.dense_nodes, stats.root_bits)) {
             shapes.push((stats.dense_nodes, stats.root_bits));
@@ -213,7 +216,7 @@ fn inner_nodes_follow<A: TestAddr>(top: Prefix<A>, len: u8) {
     };
     for index in 0..most {
         writer.main().insert_if_absent(inside(index), hop(index as u32)).unwrap();
-        note(&mut writer);
+        note(&mut writer, index);
     }
     let full = stats::<A>(&mut writer);
     writer.check().unwrap();
@@ -229,7 +232,7 @@ fn inner_nodes_follow<A: TestAddr>(top: Prefix<A>, len: u8) {
     assert_eq!(table_bytes(&mut writer), bytes);
     for index in (0..most).rev() {
         writer.main().remove(inside(index), RouteMatch::ANY).unwrap();
-        note(&mut writer);
+        note(&mut writer, index);
     }
     writer.check().unwrap();
     let emptied = stats::<A>(&mut writer);

@@ -14,9 +14,11 @@ use crate::route_file::RouteSet;
 use crate::subject::{RouteEntry, Shape, Subject, family_of};
 use crate::text_routes::SecondColumn;
 
+pub mod compare;
 pub mod load;
 pub mod lookup;
 pub mod replay;
+pub mod roofline;
 pub mod run;
 pub mod script;
 pub mod update;
