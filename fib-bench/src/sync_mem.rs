@@ -469,12 +469,16 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
         table.row([written, Observed::fields(&busy.iter().collect::<Vec<_>>()).to_vec()].concat());
         report.table(table);
 
+        self.note_disturbance(report, &idle);
         let ratio = |value: fn(&Observed) -> f64| {
             Spread::of(idle.iter().zip(&busy).map(|(idle, busy)| value(busy) / value(idle)).collect())
         };
+        let per_cpu = ratio(|seen| seen.lookups_per_s / seen.cpu_percent);
         let (rate, tail) = (ratio(|seen| seen.lookups_per_s), ratio(|seen| seen.burst_ns(0.9999)));
         let mut ratios = Table::new("writer at full speed, divided by idle", &["what", "median", "min", "max"]);
-        for (what, spread) in [("reader rate", rate), ("burst p99.99", tail)] {
+        let rows =
+            [("reader rate", rate), ("reader rate per second of its processor time", per_cpu), ("burst p99.99", tail)];
+        for (what, spread) in rows {
             ratios.row([Field::from(what)].into_iter().chain(spread.fields(3)).collect());
         }
         report.table(ratios);
@@ -483,6 +487,18 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
         let name = String::from("burst p99.99, writer at full speed, to an idle writer's");
         self.time_verdict(report, Verdict { name, value: tail.median, bound: 3.0, kind: Kind::Ceiling, unit: "times" });
         Ok(())
+    }
+
+    /// Says so when readers that never sleep did not have their cores to themselves, although no thread of ours was there.
+    fn note_disturbance(&self, report: &mut Report, idle: &[Observed]) {
+        const UNDISTURBED: f64 = 97.0;
+        let percent = median(idle.iter().map(|seen| seen.cpu_percent));
+        if self.placement.is_exclusive() && percent < UNDISTURBED {
+            let text = format!(
+                "readers beside an idle writer had {percent:.0} % of a core: other programs ran, times are noise"
+            );
+            report.setting("disturbed", text);
+        }
     }
 
     /// Part 3.
