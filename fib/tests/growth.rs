@@ -412,7 +412,7 @@ fn a_thousand_tables_of_a_hundred_routes_take_32_mib() {
             prefix(0x0a00_0000_u32.wrapping_add(block.wrapping_mul(0x0101_0000)) | (rng.next() as u32 & 0xffff), 24)
                 .into()
         } else {
-            prefix(0x2001_0000_u128 + u128::from(block) << 96 | u128::random(rng) >> 32, 48).into()
+            prefix(((0x2001_0000 + u128::from(block)) << 96) | (u128::random(rng) >> 32), 48).into()
         }
     });
     assert!(bytes <= 32 << 20, "{bytes}");

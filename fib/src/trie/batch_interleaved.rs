@@ -153,7 +153,7 @@ fn dense_level<const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64
     for lane in 0..N {
         let here = Slot::from_raw(slot[lane]);
         let is_dense = u32::from(here.is_dense_child()).wrapping_neg();
-        let bits = 6 * here.dense_steps() & is_dense;
+        let bits = (6 * here.dense_steps()) & is_dense;
         let index = (key[lane] >> 1 >> (63 - bits)) as u32;
         // Unit 0 again for the other lanes.
         let next = nodes.dword(here.dense_dword().wrapping_add(index) & is_dense);
