@@ -206,7 +206,7 @@ fn inner_nodes_follow<A: TestAddr>(top: Prefix<A>, len: u8) {
     let mut shapes = Vec::new();
     let mut note = |writer: &mut Writer, index: usize| {
         // Statistics walk the trie, so a large table is asked now and then.
-        if index % (most / 256) > 0 {
+        if !index.is_multiple_of(most / 256) {
             return;
         }
         let stats = stats::<A>(writer);
@@ -407,7 +407,7 @@ fn a_thousand_tables_of_a_hundred_routes_take_32_mib() {
     assert!(bytes <= 32 << 20, "{bytes}");
     // A tenant's routes: half of each family, inside some blocks of its own.
     let bytes = thousand_tables("/24 and /48 inside eight /16 and eight /32", |rng, number| {
-        let block = (number * 8 + rng.below(8) as usize) as u32;
+        let block = (number * 8 + rng.below(8)) as u32;
         if rng.below(2) == 0 {
             prefix(0x0a00_0000_u32.wrapping_add(block.wrapping_mul(0x0101_0000)) | (rng.next() as u32 & 0xffff), 24)
                 .into()
