@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{compare, load, lookup, replay, roofline, run, script, update};
+use crate::{readers, sync_mem};
 
 /// Loads, verifies and measures the fib library.
 ///
@@ -35,6 +36,10 @@ enum Command {
     Replay(replay::ReplayOptions),
     /// Measure random updates and the covering prefixes that touch most of a table
     Update(update::UpdateOptions),
+    /// Measure what the dirty-memory budget costs the writer, and the writer the readers
+    SyncMem(sync_mem::SyncMemOptions),
+    /// Measure what a reader pays per burst, beside other libraries
+    Readers(readers::ReadersOptions),
     /// Measure the library and its peers side by side
     Compare(compare::CompareOptions),
     /// Measure the machine's limits: random reads from growing working sets
@@ -52,6 +57,8 @@ pub fn main() -> ExitCode {
         Some(Command::Script(options)) => script::run(options),
         Some(Command::Replay(options)) => replay::run(options),
         Some(Command::Update(options)) => update::run(options),
+        Some(Command::SyncMem(options)) => sync_mem::run(options),
+        Some(Command::Readers(options)) => readers::run(options),
         Some(Command::Compare(options)) => compare::run(options),
         Some(Command::Roofline(options)) => roofline::run(options),
     };

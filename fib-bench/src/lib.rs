@@ -20,7 +20,11 @@
 //! | `generator`, `calibration` | what does an Internet-like table look like? |
 //! | `traffic` | which addresses are looked up? |
 //! | `subject`, `subject_fib`, `subject_oracle` | what is measured and verified? |
-//! | `measure`, `workload` | how long does it take? |
+//! | `measure`, `cpu_time`, `workload` | how long does it take? |
+//! | `sync_mem` | what does the dirty-memory budget cost the writer, and the writer the readers? |
+//! | `reader_load`, `writer_load` | what do readers do beside a writer, and a writer beside readers? |
+//! | `readers`, `c_peers` | what does a reader pay per burst, beside other libraries? |
+//! | `cores` | on which core does a thread run, and how much processor time did it get? |
 //! | `verify` | is every answer right? |
 //! | `peers/` | what would users take instead, and how is it asked? |
 //! | `compare`, `compare_verdicts`, `deep` | how do the library and its peers do side by side, and is it as promised? |
@@ -28,11 +32,14 @@
 //! | `roofline` | what can the machine do at most? |
 
 pub mod bad_lines;
+pub mod c_peers;
 pub mod calibration;
 pub mod cli;
 pub mod commands;
 pub mod compare;
 pub mod compare_verdicts;
+pub mod cores;
+pub mod cpu_time;
 pub mod data_dir;
 pub mod deep;
 pub mod failure;
@@ -44,14 +51,18 @@ pub mod mrt_routes;
 pub mod peers;
 pub mod plot;
 pub mod progress;
+pub mod reader_load;
+pub mod readers;
 pub mod report;
 pub mod roofline;
 pub mod route_file;
 pub mod subject;
 pub mod subject_fib;
 pub mod subject_oracle;
+pub mod sync_mem;
 pub mod text_routes;
 pub mod traffic;
 pub mod update_file;
 pub mod verify;
 pub mod workload;
+pub mod writer_load;

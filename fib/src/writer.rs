@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) tables: Vec<TableState>,
 }
 
-/// The right to change a [`Fib`]; one at a time, given back when it is dropped. May be moved between threads.
+/// The right to change a [`Fib`](crate::Fib); one at a time, given back when it is dropped. May be moved between threads.
 pub struct Writer {
     /// Always there until drop.
     state: Option<Box<State>>,

@@ -79,6 +79,8 @@ fn poptrie<A: PeerAddr + PoptrieAddr>(_: usize) -> Result<Box<dyn Peer<A>>, Fail
     Ok(Box::new(Poptrie::default()))
 }
 
+// Which peers there are depends on what was built in, entry by entry.
+#[allow(clippy::vec_init_then_push)]
 impl Listed for u32 {
     fn ours() -> Vec<Entry<u32>> {
         ours()
@@ -112,6 +114,7 @@ impl Listed for u32 {
     }
 }
 
+#[allow(clippy::vec_init_then_push)]
 impl Listed for u128 {
     fn ours() -> Vec<Entry<u128>> {
         ours()

@@ -130,7 +130,7 @@ pub struct ReaderInfo {
     pub late: bool,
 }
 
-/// Why a reader cannot be removed by [`remove_dead`](super::GraceDetector::remove_dead).
+/// Why a reader cannot be removed by [`Writer::remove_dead_reader`](crate::Writer::remove_dead_reader).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveReaderError {
@@ -233,6 +233,8 @@ impl Slot {
 
     fn set_name(&self, name: &str) {
         let name = ReaderName::new(name);
+        // The new state before the new name, for who reads the name between two looks at the state (`Registry::info`).
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         for (word, bytes) in self.name.iter().zip(name.bytes.chunks_exact(8)) {
             let mut whole = [0; 8];
             whole.copy_from_slice(bytes);

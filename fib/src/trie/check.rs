@@ -162,7 +162,7 @@ impl<A: Addr> Walk<'_, A> {
                 let asked = if step == 0 {
                     resize::root_steps::<A>(rib.map_or(0, root_population::<A>), steps, self.trie.root_limit)
                 } else {
-                    resize::inner_steps::<A>(population, step, steps)
+                    resize::inner_steps::<A>(population, step, steps, self.trie.root.steps, self.trie.root_limit)
                 };
                 if step == 0 && asked != steps || asked < steps {
                     return Err(format!("I7: {steps} steps for {population} prefixes instead of {asked}, {}", place()));

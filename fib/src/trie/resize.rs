@@ -9,29 +9,33 @@
 //! We differ in what is counted. With leaf pushing every slot of a node holds a value, so "children in use" says
 //! little; the number of prefixes in the node's subtree (its *population*, which the Rib keeps at no cost) stands in
 //! for it. That also bounds memory directly: a dense slot takes 4 bytes, so the root costs at most 4 bytes a prefix
-//! when it inflates and 16 before it halves, an inner node at most 1 and 4.
+//! when it inflates and 16 before it halves, an inner node at most 64 and 256.
 //!
-//! Branching grows by whole grid steps (factors of 64), since the Rib below stands on the same grid.
+//! Branching grows by whole grid steps (factors of 64), since the Rib below stands on the same grid. Inner nodes go from
+//! sparse straight to two steps and back: batches go down in lock-step, all lanes of one kind of node at a time, so a level
+//! pays off when every lane finds it dense, and a few dense nodes among sparse ones cost all lanes a pass.
 
 use crate::addr::Addr;
 
-/// The largest span of a node below the root, in grid steps (12 bits: 16 KiB).
-const INNER_STEPS_MAX: usize = 2;
+/// The span of a dense node below the root, in grid steps (12 bits: 16 KiB).
+const INNER_STEPS: usize = 2;
 
 /// The root inflates when its prefixes are at least as many as the slots it would get: a fill factor of 1. A full
 /// IPv4 table (900,000 prefixes) gets 2^18 slots, a full IPv6 table (160,000) 2^14; 2^20 slots would be 4 MiB, which
 /// is more than all of its nodes and leaves the L2 cache.
 const ROOT_FILL: u64 = 1;
 
-/// The prefixes for which an inner node inflates to one and to two grid steps. A node of one step (256 bytes in place of a
-/// sparse node of some 8 + 4 bytes a run of equal slots) repays itself with four prefixes a slot; one of two steps
-/// (16 KiB) takes a whole level and both its reads off every lookup that comes through, and all of today's IPv6
-/// lookups come through twenty such nodes: a quarter of a prefix a slot is enough for it.
-// Measured on the IPv6 table: 4,096 in place of 1,024 leaves lanes of one batch at different levels, 15 % slower.
-const INNER_POPULATION: [u64; INNER_STEPS_MAX] = [256, 1024];
+/// The prefixes for which a node right below the root inflates while the root can still grow: a quarter of a prefix a slot.
+const INNER_POPULATION: u64 = 1024;
+
+/// The same when the root is as large as it may get. In a full IPv6 table 17 of the 19 nodes at bit 14 are then dense (280 KiB)
+/// and all lookups but one in 3,000 reach bit 26 in two reads.
+// Tried: dense nodes wherever 256 prefixes are below (75 nodes at bits 20 and 26 of the IPv6 table). Most batches then hold
+// both kinds of lanes at each level, and make a pass for either.
+const INNER_POPULATION_UNDER_FULL_ROOT: u64 = 256;
 
 /// A node halves when its population has fallen below a quarter of what made it inflate. Wide enough that each
-/// inflation is paid for by as many updates as half the slots it wrote.
+/// inflation is paid for by a number of updates in proportion to the slots it wrote.
 const HYSTERESIS: u64 = 4;
 
 /// Slots of a dense node of `steps` grid steps at `step`.
@@ -70,11 +74,25 @@ pub(crate) fn root_steps<A: Addr>(population: u32, current: usize, limit: usize)
     fitting(population, current, 1, limit, |steps| dense_slots(A::LEAD, 0, steps) as u64 * ROOT_FILL)
 }
 
-/// The span that the node at grid step `step` (not 0) should have; 0 means sparse.
-pub(crate) fn inner_steps<A: Addr>(population: u32, step: usize, current: usize) -> usize {
+/// The span that the node at grid step `step` (not 0) should have below a root of `root_steps` grid steps that may have
+/// `root_limit`; 0 means sparse.
+pub(crate) fn inner_steps<A: Addr>(
+    population: u32,
+    step: usize,
+    current: usize,
+    root_steps: usize,
+    root_limit: usize,
+) -> usize {
     let population = u64::from(population) * scale();
-    let max = INNER_STEPS_MAX.min(A::STEPS - step);
-    fitting(population, current, 0, max, |steps| INNER_POPULATION[steps - 1])
+    let wanted = if root_steps == root_limit { INNER_POPULATION_UNDER_FULL_ROOT } else { INNER_POPULATION };
+    if step == root_steps && step + INNER_STEPS <= A::STEPS && should_inflate(population, wanted) {
+        INNER_STEPS
+    } else if should_halve(population, INNER_POPULATION_UNDER_FULL_ROOT) {
+        0
+    } else {
+        // A node that was inflated under another root stays as it is.
+        current
+    }
 }
 
 #[cfg(not(test))]
@@ -126,15 +144,19 @@ mod tests {
 
     #[test]
     fn inner_nodes_follow_the_population_with_hysteresis() {
-        assert_eq!(inner_steps::<u32>(255, 1, 0), 0);
-        assert_eq!(inner_steps::<u32>(256, 1, 0), 1);
-        assert_eq!(inner_steps::<u32>(1_023, 1, 1), 1);
-        assert_eq!(inner_steps::<u32>(1_024, 1, 0), 2);
-        assert_eq!(inner_steps::<u32>(256, 1, 2), 2);
-        assert_eq!(inner_steps::<u32>(255, 1, 2), 1);
-        assert_eq!(inner_steps::<u32>(64, 1, 1), 1);
-        assert_eq!(inner_steps::<u32>(63, 1, 1), 0);
-        assert_eq!(inner_steps::<u32>(1 << 20, 5, 0), 1, "the last step has nothing behind it");
+        let growing = |population, step, current| inner_steps::<u128>(population, step, current, 2, 3);
+        assert_eq!(growing(1_023, 2, 0), 0);
+        assert_eq!(growing(1_024, 2, 0), 2);
+        assert_eq!(growing(64, 2, 2), 2);
+        assert_eq!(growing(63, 2, 2), 0);
+        assert_eq!(growing(1 << 20, 3, 0), 0, "only right below the root");
+        assert_eq!(growing(100, 3, 2), 2, "but what is there stays");
+        let full = |population, step, current| inner_steps::<u128>(population, step, current, 3, 3);
+        assert_eq!(full(255, 3, 0), 0);
+        assert_eq!(full(256, 3, 0), 2);
+        assert_eq!(full(64, 3, 2), 2);
+        assert_eq!(full(63, 3, 2), 0);
+        assert_eq!(inner_steps::<u32>(1 << 20, 4, 0, 4, 4), 2);
     }
 
     #[test]
@@ -144,9 +166,9 @@ mod tests {
                 let steps = root_steps::<u32>(population, current, 3);
                 assert_eq!(root_steps::<u32>(population, steps, 3), steps);
             }
-            for current in 0..=2 {
-                let steps = inner_steps::<u128>(population, 3, current);
-                assert_eq!(inner_steps::<u128>(population, 3, steps), steps);
+            for (current, step, root) in [(0, 3, 3), (2, 3, 3), (0, 2, 2), (2, 2, 2), (0, 4, 3), (2, 4, 3)] {
+                let steps = inner_steps::<u128>(population, step, current, root, 3);
+                assert_eq!(inner_steps::<u128>(population, step, steps, root, 3), steps);
             }
         }
     }

@@ -173,8 +173,9 @@ impl<A: Addr> Trie<A> {
     }
 
     fn planner<'a>(&self, arena: &'a mut Arena, nodes: Nodes, plan: &'a mut Plan) -> Planner<'a, A> {
-        let width = self.planned_root(plan).width;
-        Planner { nodes, arena, plan, width, family: std::marker::PhantomData }
+        let Root { steps: root_steps, width, .. } = self.planned_root(plan);
+        let root_limit = self.root_limit;
+        Planner { nodes, arena, plan, width, root_steps, root_limit, family: std::marker::PhantomData }
     }
 
     /// The root that is in force once `plan` is published. A route can so be planned into a trie that was just planned
@@ -250,6 +251,7 @@ impl<A: Addr> Trie<A> {
         let mut planner = self.planner(arena, nodes, plan);
         let planned = planner.retire_subtree(self.root_slot(), 0).and_then(|()| {
             planner.width = width;
+            planner.root_steps = steps;
             planner.build_root(rib, steps)
         });
         if planned.is_err() {
@@ -404,11 +406,18 @@ struct Planner<'a, A> {
     nodes: Nodes,
     arena: &'a mut Arena,
     plan: &'a mut Plan,
+    /// Width of the slots, and span of the root, that will be in force.
     width: Width,
+    root_steps: usize,
+    root_limit: usize,
     family: std::marker::PhantomData<A>,
 }
 
 impl<A: Addr> Planner<'_, A> {
+    fn inner_steps(&self, population: u32, step: usize, current: usize) -> usize {
+        resize::inner_steps::<A>(population, step, current, self.root_steps, self.root_limit)
+    }
+
     // ---- one route -------------------------------------------------------------------------------------------
 
     fn route_root(
@@ -438,11 +447,11 @@ impl<A: Addr> Planner<'_, A> {
             return Ok(route.change.value());
         }
         if let Child::Dense(offset, steps) = old.child() {
-            self.plan.reshape |= resize::inner_steps::<A>(population, step, steps) != steps;
+            self.plan.reshape |= self.inner_steps(population, step, steps) != steps;
             self.route_dense(route, rib, step, offset, 0, steps)?;
             return Ok(old);
         }
-        self.plan.reshape |= resize::inner_steps::<A>(population, step, 0) != 0;
+        self.plan.reshape |= self.inner_steps(population, step, 0) != 0;
         let mut edit = Edit::new(self.nodes, self.width, old);
         if step < route.end {
             let slot = route.addr.step_slot(step);
@@ -631,7 +640,7 @@ impl<A: Addr> Planner<'_, A> {
             Child::Sparse(_) => 0,
             Child::Dense(_, steps) => steps,
         };
-        let steps = resize::inner_steps::<A>(rib.population(), step, current);
+        let steps = self.inner_steps(rib.population(), step, current);
         if steps != current {
             if steps == 0 {
                 let Child::Dense(offset, current) = old.child() else { return Ok(old) };
@@ -726,7 +735,7 @@ impl<A: Addr> Planner<'_, A> {
     }
 
     fn build_slot(&mut self, rib: rib::Node<'_>, step: usize, inherited: Slot) -> Result<Slot, OutOfMemory> {
-        let steps = resize::inner_steps::<A>(rib.population(), step, 0);
+        let steps = self.inner_steps(rib.population(), step, 0);
         if steps > 0 {
             let offset = self.alloc_dense(dense_slots(A::LEAD, step, steps))?;
             self.build_dense(Some(rib), step, offset, 0, steps, inherited)?;
