@@ -59,7 +59,7 @@ fn page(settings: &str, all: &[FamilyResults]) -> String {
         for verdict in verdicts {
             let side = if verdict.kind == Kind::Floor { "at least" } else { "at most" };
             let mark = if verdict.ok() { "kept" } else { "**missed**" };
-            let _ = writeln!(page, "| {} | {:.2} | {side} {} | {mark} |", verdict.name, verdict.value, verdict.bound);
+            let _ = writeln!(page, "| {} | {:.3} | {side} {} | {mark} |", verdict.name, verdict.value, verdict.bound);
         }
         page.push_str("<!-- figures: end -->\n\n");
     }
