@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::addr::Addr;
 use crate::error::{FibError, OutOfMemory};
 use crate::reclaim::{AdmitError, Budget, Domain, Limbo, Retired};
+use crate::settings::{SharedSettings, Watch};
 use crate::trie::arena::Arena;
 use crate::trie::lookup::Cpu;
 use crate::trie::node::{Entry, Nodes};
@@ -24,17 +25,30 @@ pub(crate) struct Engine {
     pub(crate) cpu: Cpu,
     pub(crate) limbo: Limbo<Block>,
     pub(crate) plan: Plan,
+    settings: Watch,
 }
 
 impl Engine {
-    pub(crate) fn new(arena: Arena, cpu: Cpu, domain: Arc<Domain>, sync_mem: usize) -> Result<Engine, FibError> {
+    pub(crate) fn new(
+        arena: Arena,
+        cpu: Cpu,
+        domain: Arc<Domain>,
+        settings: &SharedSettings,
+    ) -> Result<Engine, FibError> {
         let nodes = Nodes::new(arena.mapping().base());
-        let limbo = Limbo::new(domain, Budget::new(sync_mem)?);
-        Ok(Engine { arena, nodes, cpu, limbo, plan: Plan::default() })
+        let mut limbo = Limbo::new(domain, Budget::new(settings.get().sync_mem)?);
+        limbo.set_stall_policy(settings.get().stall_policy);
+        let settings = Watch::new(settings);
+        Ok(Engine { arena, nodes, cpu, limbo, plan: Plan::default(), settings })
     }
 
     /// Called once before an operation changes anything: waits for readers, or fails, when the budget is used up.
     pub(crate) fn admit(&mut self) -> Result<(), FibError> {
+        if let Some(settings) = self.settings.changed() {
+            self.limbo.set_sync_mem(settings.sync_mem)?;
+            self.limbo.set_stall_policy(settings.stall_policy);
+            self.limbo.set_nonblocking(settings.nonblocking);
+        }
         let arena = &mut self.arena;
         self.limbo.admit(&mut |block: Block| block.free(arena))?;
         Ok(())

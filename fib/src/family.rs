@@ -93,10 +93,11 @@ impl<A: Addr> FamilyTable<A> {
         }
         engine.reserve_retirement()?;
         let removed = self.rib.remove_within(prefix);
-        self.publish(engine, entry, prefix);
         if prefix == Prefix::DEFAULT {
+            // The default first: an address that had a route of its own then never sees it in between.
             entry.publish_default(Slot::MISS);
         }
+        self.publish(engine, entry, prefix);
         engine.step();
         Ok(removed)
     }
@@ -108,8 +109,8 @@ impl<A: Addr> FamilyTable<A> {
 
     /// Second half of emptying the table, for which room to retire was reserved: cannot fail. Returns how many routes went.
     pub(crate) fn publish_clear(&mut self, engine: &mut Engine, plan: &mut Plan, entry: &Entry) -> u64 {
-        engine.publish_plan(plan, &mut self.trie, entry);
         entry.publish_default(Slot::MISS);
+        engine.publish_plan(plan, &mut self.trie, entry);
         self.rib.clear()
     }
 

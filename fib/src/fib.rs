@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::Engine;
 use crate::error::{FibError, WriterBusy};
 use crate::reader::{Reader, View};
-use crate::reclaim::{Domain, GraceDetector, SYNC_MEM_DEFAULT, StallPolicy};
+use crate::reclaim::{Domain, GraceDetector, SYNC_MEM_DEFAULT, StallPolicy, SyncMemOutOfRange};
+use crate::settings::{Settings, SharedSettings};
 use crate::table::TableState;
 use crate::tables::{Directory, TableId};
 use crate::trie::arena::{Arena, ArenaOptions, Mapping};
@@ -24,7 +25,7 @@ pub struct Options {
     /// Limit of the node memory of all tables together, in bytes. Default and maximum 8 GiB; memory is taken from the
     /// system as tables grow.
     pub node_memory: usize,
-    /// Dirty-memory budget in bytes; see [`Writer::set_sync_mem`]. Default 524,288.
+    /// Dirty-memory budget in bytes; see [`Fib::set_sync_mem`]. Default 524,288.
     pub sync_mem: usize,
     /// What the writer does when the budget is used up and a reader does not report. Default: wait at most 1 s.
     pub stall_policy: StallPolicy,
@@ -140,6 +141,7 @@ pub struct Fib {
 pub(crate) struct Shared {
     nodes: Nodes,
     cpu: Cpu,
+    settings: SharedSettings,
     domain: Arc<Domain>,
     pub(crate) directory: Directory,
     /// The writer's state while nobody is writing.
@@ -182,12 +184,17 @@ impl Fib {
             huge_pages: options.huge_pages,
         })?;
         let mapping = Arc::clone(arena.mapping());
-        let mut engine = Engine::new(arena, cpu, Arc::clone(&domain), options.sync_mem)?;
-        engine.limbo.set_stall_policy(options.stall_policy);
+        let settings = SharedSettings::new(Settings {
+            sync_mem: options.sync_mem,
+            stall_policy: options.stall_policy,
+            nonblocking: false,
+        })?;
+        let mut engine = Engine::new(arena, cpu, Arc::clone(&domain), &settings)?;
         let (main, descriptor) = TableState::new(&mut engine, options.main)?;
         let shared = Shared {
             nodes: engine.nodes,
             cpu,
+            settings,
             domain,
             directory: Directory::new(descriptor),
             idle: Mutex::new(Some(Box::new(State { engine, tables: vec![main] }))),
@@ -201,6 +208,31 @@ impl Fib {
         // The lock is held for the length of a move, and no panic can happen under it.
         let state = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(WriterBusy)?;
         Ok(Writer::new(state, Arc::clone(&self.shared)))
+    }
+
+    /// Sets the dirty-memory budget: how many bytes may be retired and not yet reclaimed, 65,536 to 67,108,864.
+    ///
+    /// From any thread; acts at the writer's next update, which does not wait for that alone. The writer does not stall
+    /// while `budget * 7/8 >= bytes retired per second * length of a grace period`;
+    /// [`Writer::reclaim_stats`] has both. Error: out of range, the limits are named.
+    pub fn set_sync_mem(&self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
+        self.shared.settings.set_sync_mem(bytes)
+    }
+
+    /// The dirty-memory budget in bytes.
+    pub fn sync_mem(&self) -> usize {
+        self.shared.settings.get().sync_mem
+    }
+
+    /// Sets what happens when the budget is used up and a reader does not report. From any thread, as above.
+    pub fn set_stall_policy(&self, policy: StallPolicy) {
+        self.shared.settings.set_stall_policy(policy);
+    }
+
+    /// Whether changes that would have to wait for readers fail with [`AdmitError::WouldBlock`](crate::AdmitError::WouldBlock) instead, not applied. From
+    /// any thread, as above.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.shared.settings.set_nonblocking(nonblocking);
     }
 
     /// Registers a reader. `name` is what error messages call it (cut to 31 bytes). Takes no lock of the writer's.

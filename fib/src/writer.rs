@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Engine;
 use crate::error::{CheckError, FibError, OutOfMemory, Resource};
 use crate::fib::{Shared, TableOptions};
-use crate::reclaim::{
-    AdmitError, GraceDetector, GracePeriod, ReaderId, ReaderInfo, ReclaimStats, RemoveReaderError, StallPolicy,
-    SyncMemOutOfRange,
-};
+use crate::reclaim::{AdmitError, GraceDetector, GracePeriod, ReaderId, ReaderInfo, ReclaimStats, RemoveReaderError};
 use crate::stats::MemoryStats;
 use crate::table::{Table, TableState};
 use crate::tables::TableId;
@@ -22,7 +19,7 @@ pub(crate) struct State {
     pub(crate) tables: Vec<TableState>,
 }
 
-/// The right to change a [`Fib`]; one at a time, given back when it is dropped. May be moved between threads.
+/// The right to change a [`Fib`](crate::Fib); one at a time, given back when it is dropped. May be moved between threads.
 pub struct Writer {
     /// Always there until drop.
     state: Option<Box<State>>,
@@ -85,25 +82,6 @@ impl Writer {
             committed_bytes: arena.committed_bytes(),
             huge_page_bytes: arena.huge_page_bytes(),
         }
-    }
-
-    /// Sets the dirty-memory budget: how many bytes may be retired and not yet reclaimed, 65,536 to 67,108,864.
-    ///
-    /// Acts at the next update and does not wait by itself. The writer does not stall while
-    /// `budget * 7/8 >= bytes retired per second * length of a grace period`; [`Writer::reclaim_stats`] has both. Error:
-    /// out of range, the limits are named.
-    pub fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
-        self.state().engine.limbo.set_sync_mem(bytes)
-    }
-
-    /// Sets what happens when the budget is used up and a reader does not report.
-    pub fn set_stall_policy(&mut self, policy: StallPolicy) {
-        self.state().engine.limbo.set_stall_policy(policy);
-    }
-
-    /// Whether changes that would have to wait for readers fail with [`AdmitError::WouldBlock`] instead, not applied.
-    pub fn set_nonblocking(&mut self, nonblocking: bool) {
-        self.state().engine.limbo.set_nonblocking(nonblocking);
     }
 
     /// Looks at the oldest grace period and reclaims a few blocks if it is over; never waits. Returns the dirty bytes left.

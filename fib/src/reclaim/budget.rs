@@ -161,10 +161,16 @@ impl Budget {
         Budget { sync_mem: bytes, ..Budget::default() }
     }
 
-    pub(crate) fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
-        if !SYNC_MEM_RANGE.contains(&bytes) {
-            return Err(SyncMemOutOfRange { bytes, min: *SYNC_MEM_RANGE.start(), max: *SYNC_MEM_RANGE.end() });
+    /// Whether a budget may have so many bytes.
+    pub(crate) fn check(bytes: usize) -> Result<(), SyncMemOutOfRange> {
+        if SYNC_MEM_RANGE.contains(&bytes) {
+            return Ok(());
         }
+        Err(SyncMemOutOfRange { bytes, min: *SYNC_MEM_RANGE.start(), max: *SYNC_MEM_RANGE.end() })
+    }
+
+    pub(crate) fn set_sync_mem(&mut self, bytes: usize) -> Result<(), SyncMemOutOfRange> {
+        Self::check(bytes)?;
         self.sync_mem = bytes;
         Ok(())
     }

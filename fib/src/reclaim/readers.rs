@@ -130,7 +130,7 @@ pub struct ReaderInfo {
     pub late: bool,
 }
 
-/// Why a reader cannot be removed by [`remove_dead`](super::GraceDetector::remove_dead).
+/// Why a reader cannot be removed by [`Writer::remove_dead_reader`](crate::Writer::remove_dead_reader).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveReaderError {

@@ -579,7 +579,8 @@ fn statistics_add_up<D: GraceDetector>() {
     let (domain, mut limbo) = limbo::<D>(Budget::new(MIN).unwrap());
     let mut reader = domain.register("busy").unwrap();
     let mut freed = 0;
-    for round in 0..2000 {
+    let rounds = if cfg!(miri) { 300 } else { 2000 };
+    for round in 0..rounds {
         assert!(reader.enter());
         freed += update(&mut limbo, &[8, 8 * (round % 50)]).unwrap().len() as u64;
         reader.leave();
@@ -591,7 +592,7 @@ fn statistics_add_up<D: GraceDetector>() {
         assert!(stats.peak_dirty_bytes < MIN + stats.largest_operation_bytes);
     }
     let stats = limbo.stats();
-    assert!(stats.grace_periods > 20 && stats.polls >= stats.grace_periods, "{stats}");
+    assert!(stats.grace_periods > rounds as u64 / 100 && stats.polls >= stats.grace_periods, "{stats}");
     assert!(stats.grace_mean <= stats.grace_worst && stats.grace_p99 <= stats.grace_worst);
     assert_eq!(stats.largest_operation_bytes, 8 + 8 * 49);
     assert!(stats.to_string().contains("readers  1 registered, 0 online, 0 late"), "{stats}");

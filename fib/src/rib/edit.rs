@@ -87,6 +87,7 @@ pub(crate) struct InsertPlan<A: Addr> {
 
 impl<A: Addr> InsertPlan<A> {
     /// The prefix of the route.
+    #[cfg(test)]
     pub(crate) fn prefix(&self) -> Prefix<A> {
         self.prefix
     }
@@ -102,11 +103,13 @@ impl<A: Addr> InsertPlan<A> {
     }
 
     /// Whether the prefix has no route so far, so that the population grows.
+    #[cfg(test)]
     pub(crate) fn prefix_is_new(&self) -> bool {
         self.winner_before.is_none()
     }
 
     /// Whether an identical route is there already, so that the commit only takes the stale mark away.
+    #[cfg(test)]
     pub(crate) fn is_refresh(&self) -> bool {
         matches!(self.insertion, Insertion::Refresh { .. })
     }
@@ -138,11 +141,13 @@ pub(crate) struct RemovePlan<A: Addr> {
 
 impl<A: Addr> RemovePlan<A> {
     /// The prefix of the route.
+    #[cfg(test)]
     pub(crate) fn prefix(&self) -> Prefix<A> {
         self.prefix
     }
 
     /// The route that goes.
+    #[cfg(test)]
     pub(crate) fn route(&self) -> Route {
         self.route
     }
@@ -158,6 +163,7 @@ impl<A: Addr> RemovePlan<A> {
     }
 
     /// Whether the last route of the prefix goes, so that the population shrinks.
+    #[cfg(test)]
     pub(crate) fn prefix_goes(&self) -> bool {
         self.winner_after.is_none()
     }
@@ -258,6 +264,7 @@ impl<A: Addr> Rib<A> {
     }
 
     /// Plans and commits at once.
+    #[cfg(test)]
     pub(crate) fn insert(
         &mut self,
         prefix: Prefix<A>,
@@ -318,6 +325,7 @@ impl<A: Addr> Rib<A> {
     }
 
     /// Plans and commits at once.
+    #[cfg(test)]
     pub(crate) fn remove(&mut self, prefix: Prefix<A>, which: &RouteMatch) -> Option<Route> {
         let plan = self.plan_remove(prefix, which)?;
         Some(self.commit_remove(plan))

@@ -20,6 +20,9 @@
 //! Tried: software prefetch of the next block's root slots (no gain, the groups in flight cover them); branching to a
 //! scalar finish per lane (mispredictions cost more than a gather; kept only where at most a few lanes of 64 go on).
 
+// The groups of lanes go through several arrays side by side; indices say so better than nested zips.
+#![allow(clippy::needless_range_loop)]
+
 use std::arch::x86_64::*;
 
 use super::lookup::walk;

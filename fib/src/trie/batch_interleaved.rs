@@ -6,10 +6,13 @@
 //!
 //! ```text
 //! all lanes: root slot   ->   all lanes: word, rank   ->   all lanes: slot   ->   word, rank   ->   slot ...
+//!                        ->   (dense nodes: slot)
 //! ```
 //!
 //! Keys are the upper 64 bits of an address, shifted left as they are consumed, so that the next bits always stand at the
 //! top whatever the nodes above spanned. The few lanes that go deeper than those bits are finished one by one.
+
+#![allow(clippy::needless_range_loop)]
 
 use super::lookup::walk;
 use super::node::{Nodes, Root, Slot, narrow_miss};
@@ -18,6 +21,9 @@ use crate::nexthop::NextHopId;
 
 /// Addresses in lock-step. 32 keep the load buffers busy; 64 spill more than they hide.
 const LANES: usize = 32;
+
+/// Levels after which an IPv6 lane can be near the end of the upper 64 bits.
+const COMMON_LEVELS: u32 = 4;
 
 /// Looks up all of `addrs`, whose trie has slots of `BYTES` bytes; whether any missed.
 #[inline(always)]
@@ -40,6 +46,7 @@ fn batch<A: Addr, const BYTES: usize>(
     for (addrs, out) in (&mut eights).zip(&mut outs) {
         missed |= lanes::<A, BYTES, 8>(nodes, root, addrs, out, on_miss);
     }
+    // The last few.
     for (addr, out) in eights.remainder().iter().zip(outs.into_remainder()) {
         missed |= settle(out, walk::<A, BYTES>(nodes, root, *addr), on_miss);
     }
@@ -62,61 +69,106 @@ fn lanes<A: Addr, const BYTES: usize, const N: usize>(
     out: &mut [NextHopId],
     on_miss: NextHopId,
 ) -> bool {
+    let (Ok(addrs), Ok(out)) = (<&[A; N]>::try_from(addrs), <&mut [NextHopId; N]>::try_from(out)) else { return false };
     let root_bits = 6 * root.steps as u32 - A::LEAD;
     let mut key = [0u64; N];
-    let mut slot = [Slot::MISS; N];
-    let mut consumed = [root_bits as u8; N];
-    let mut open = 0;
+    let mut slot = [0u32; N];
+    let mut largest = 0;
     for lane in 0..N {
         let bits = addrs[lane].upper_bits();
-        slot[lane] = nodes.dense(root.offset, (bits >> (64 - root_bits)) as usize);
+        slot[lane] = nodes.dense(root.offset, (bits >> (64 - root_bits)) as usize).raw();
         key[lane] = bits << root_bits;
-        open |= slot[lane].raw();
+        largest = largest.max(slot[lane]);
     }
-    let mut dword = [0u32; N];
-    let mut shift = [0u8; N];
-    while Slot::from_raw(open).is_child() {
-        for lane in 0..N {
-            let s = slot[lane];
-            let dense = s.is_dense_child();
-            let sparse = s.is_child() & !dense;
-            let bits = if dense { 6 * s.dense_steps() } else { 6 };
-            let index = (key[lane] >> 1 >> (63 - bits)) as u32;
-            // Unit 0 is no node and reads as zeros.
-            let node = if sparse { s.sparse_offset() } else { 0 };
-            let rank = (nodes.word(node) & (u64::MAX >> (63 - (index & 63)))).count_ones().wrapping_sub(1);
-            let in_dword = 4 / BYTES as u32;
-            let sparse_at = (2 * node).wrapping_add(2).wrapping_add(((rank as i32) >> in_dword.ilog2()) as u32);
-            dword[lane] = if dense { s.dense_dword() + index } else { sparse_at };
-            shift[lane] = if dense { 0 } else { (8 * BYTES as u32 * (rank & (in_dword - 1))) as u8 };
-            key[lane] = if s.is_child() { key[lane] << bits } else { key[lane] };
-            consumed[lane] += if s.is_child() { bits as u8 } else { 0 };
+    let mut consumed = [root_bits as u8; N];
+    let mut levels = 0;
+    // Children are the largest slots, dense ones larger than sparse ones.
+    while Slot::from_raw(largest).is_child() {
+        if Slot::from_raw(largest).is_dense_child() {
+            largest = dense_level(nodes, &mut slot, &mut key, &mut consumed);
+        } else {
+            largest = sparse_level::<BYTES, N>(nodes, &mut slot, &mut key, &mut consumed);
         }
-        open = 0;
-        for lane in 0..N {
-            let s = slot[lane];
-            let loaded = nodes.dword(dword[lane]) >> shift[lane];
-            let mut next = Slot::from_raw(loaded);
-            if BYTES < 4 && !s.is_dense_child() {
-                let narrow = loaded & (u32::MAX >> (32 - 8 * BYTES));
-                next = Slot::from_raw(if narrow == narrow_miss(BYTES) { Slot::MISS.raw() } else { narrow });
-                if s.is_child() && narrow >> (8 * BYTES - 1) == 1 {
-                    next = nodes.narrow_child_slot::<BYTES>(s.sparse_offset(), narrow);
+        levels += 1;
+        if A::BITS > 64 && levels >= COMMON_LEVELS {
+            // A node may ask for 12 bits more, and the upper 64 may not have them: one by one from here on.
+            largest = 0;
+            for lane in 0..N {
+                if consumed[lane] > 52 && Slot::from_raw(slot[lane]).is_child() {
+                    slot[lane] = walk::<A, BYTES>(nodes, root, addrs[lane]).raw();
                 }
+                largest = largest.max(slot[lane]);
             }
-            slot[lane] = if s.is_child() { next } else { s };
-            // Nodes of two steps need 12 bits more than the upper 64 may have left: one by one from here on.
-            if A::BITS > 64 && slot[lane].is_child() && consumed[lane] > 52 {
-                slot[lane] = walk::<A, BYTES>(nodes, root, addrs[lane]);
-            }
-            open |= slot[lane].raw();
         }
     }
     let mut missed = false;
     for lane in 0..N {
-        missed |= settle(&mut out[lane], slot[lane], on_miss);
+        let is_miss = slot[lane] == Slot::MISS.raw();
+        missed |= is_miss;
+        out[lane] = NextHopId::from_slot(if is_miss { on_miss.get() } else { slot[lane] });
     }
     missed
+}
+
+/// All ones for a child, else 0: what follows selects by masks, since the compiler makes branches of conditions on loads.
+#[inline(always)]
+fn child_mask(slot: u32) -> u32 {
+    (slot as i32 >> 31) as u32
+}
+
+/// Takes the lanes that stand on sparse nodes one level down; the largest slot afterwards. No lane stands on a dense one.
+#[inline(always)]
+fn sparse_level<const BYTES: usize, const N: usize>(
+    nodes: Nodes,
+    slot: &mut [u32; N],
+    key: &mut [u64; N],
+    consumed: &mut [u8; N],
+) -> u32 {
+    let mut rank = [0u8; N];
+    for lane in 0..N {
+        // Unit 0 is no node and reads as zeros: rank 0, and the last slot of unit 0 below.
+        let node = Slot::from_raw(slot[lane]).sparse_offset() & child_mask(slot[lane]);
+        rank[lane] = (nodes.word(node) & (u64::MAX >> (63 - (key[lane] >> 58)))).count_ones() as u8;
+        key[lane] <<= 6;
+        consumed[lane] += 6;
+    }
+    let mut largest = 0;
+    for lane in 0..N {
+        let is_child = child_mask(slot[lane]);
+        let node = Slot::from_raw(slot[lane]).sparse_offset() & is_child;
+        let raw = nodes.stored_before::<BYTES>(node, usize::from(rank[lane]));
+        let mut next = raw;
+        if BYTES < 4 {
+            // The narrow miss becomes the wide one: all ones but the uppermost bit.
+            next |= u32::from(raw == narrow_miss(BYTES)).wrapping_neg() & Slot::MISS.raw();
+            if is_child & raw > narrow_miss(BYTES) {
+                // A child's number. Rare below the root of a full table, so the branch costs little.
+                next = nodes.narrow_child_slot::<BYTES>(node, raw).raw();
+            }
+        }
+        slot[lane] ^= (slot[lane] ^ next) & is_child;
+        largest = largest.max(slot[lane]);
+    }
+    largest
+}
+
+/// Takes the lanes that stand on dense nodes one level down; the largest slot afterwards.
+#[inline(always)]
+fn dense_level<const N: usize>(nodes: Nodes, slot: &mut [u32; N], key: &mut [u64; N], consumed: &mut [u8; N]) -> u32 {
+    let mut largest = 0;
+    for lane in 0..N {
+        let here = Slot::from_raw(slot[lane]);
+        let is_dense = u32::from(here.is_dense_child()).wrapping_neg();
+        let bits = 6 * here.dense_steps() & is_dense;
+        let index = (key[lane] >> 1 >> (63 - bits)) as u32;
+        // Unit 0 again for the other lanes.
+        let next = nodes.dword(here.dense_dword().wrapping_add(index) & is_dense);
+        slot[lane] ^= (slot[lane] ^ next) & is_dense;
+        key[lane] <<= bits;
+        consumed[lane] += bits as u8;
+        largest = largest.max(slot[lane]);
+    }
+    largest
 }
 
 /// As [`super::lookup::lookup_batch`]'s variants go: any CPU.

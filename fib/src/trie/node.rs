@@ -82,7 +82,7 @@ impl Slot {
 
     pub(crate) const fn dense(offset: u32, steps: usize) -> Slot {
         debug_assert!(offset.is_multiple_of(DENSE_UNITS) && steps >= 1 && steps <= 7);
-        Slot(CHILD | DENSE | (steps as u32) << DENSE_STEPS_SHIFT | offset / DENSE_UNITS)
+        Slot(CHILD | DENSE | (steps as u32) << DENSE_STEPS_SHIFT | (offset / DENSE_UNITS))
     }
 
     #[inline(always)]
@@ -105,7 +105,7 @@ impl Slot {
     /// Where a dense child's slots start, in units of 4 bytes. Meaningless on others.
     #[inline(always)]
     pub(crate) const fn dense_dword(self) -> u32 {
-        (self.0 & DENSE_OFFSET) * (2 * DENSE_UNITS)
+        (self.0 & DENSE_OFFSET) << (2 * DENSE_UNITS).ilog2()
     }
 
     /// The offset of a sparse child, in units of 8 bytes. Meaningless on others.
@@ -472,9 +472,16 @@ impl Nodes {
     /// Stored slot number `rank` of `BYTES` bytes, raw.
     #[inline(always)]
     fn stored<const BYTES: usize>(self, offset: u32, rank: usize) -> u32 {
-        let at = self.at(offset, 8 + rank * BYTES);
-        // SAFETY: `rank` is below the popcount of the node's word, so the slot lies inside the live block; it is
-        // aligned to its size, since the block is 8-byte aligned and the slots start at byte 8.
+        self.stored_before::<BYTES>(offset, rank + 1)
+    }
+
+    /// The raw stored slot before number `rank` of the sparse node at `offset`, so number `rank - 1`; with offset 0 and rank 0
+    /// the last one that fits into the reserved unit 0.
+    #[inline(always)]
+    pub(crate) fn stored_before<const BYTES: usize>(self, offset: u32, rank: usize) -> u32 {
+        let at = self.at(offset, 8 - BYTES + rank * BYTES);
+        // SAFETY: `rank - 1` is below the popcount of the node's word, so the slot lies inside the live block; it is
+        // aligned to its size, since the block is 8-byte aligned and the slots start at byte 8. Unit 0 is never given out.
         unsafe {
             match BYTES {
                 1 => u32::from(AtomicU8::from_ptr(at).load(Ordering::Acquire)),
@@ -486,7 +493,7 @@ impl Nodes {
 
     fn store_stored(self, width: Width, offset: u32, rank: usize, raw: u32) {
         let at = self.at(offset, 8 + rank * width.bytes());
-        // SAFETY: as in `stored`; the writer is the only one who stores.
+        // SAFETY: as in `stored_before`; the writer is the only one who stores.
         unsafe {
             match width {
                 Width::W8 => AtomicU8::from_ptr(at).store(raw as u8, Ordering::Release),

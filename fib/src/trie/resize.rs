@@ -128,9 +128,10 @@ mod tests {
     fn inner_nodes_follow_the_population_with_hysteresis() {
         assert_eq!(inner_steps::<u32>(255, 1, 0), 0);
         assert_eq!(inner_steps::<u32>(256, 1, 0), 1);
-        assert_eq!(inner_steps::<u32>(16_384, 1, 0), 2);
-        assert_eq!(inner_steps::<u32>(4_096, 1, 2), 2);
-        assert_eq!(inner_steps::<u32>(4_095, 1, 2), 1);
+        assert_eq!(inner_steps::<u32>(1_023, 1, 1), 1);
+        assert_eq!(inner_steps::<u32>(1_024, 1, 0), 2);
+        assert_eq!(inner_steps::<u32>(256, 1, 2), 2);
+        assert_eq!(inner_steps::<u32>(255, 1, 2), 1);
         assert_eq!(inner_steps::<u32>(64, 1, 1), 1);
         assert_eq!(inner_steps::<u32>(63, 1, 1), 0);
         assert_eq!(inner_steps::<u32>(1 << 20, 5, 0), 1, "the last step has nothing behind it");
