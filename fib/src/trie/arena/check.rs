@@ -11,14 +11,19 @@ impl Arena {
         if !self.top.is_multiple_of(UNITS_PER_QUANTUM) || self.top < START {
             return fail(format!("A2: top {} is not a quantum", self.top));
         }
-        if self.top > self.cap || self.top as usize * UNIT + PAD > self.pages.committed() {
-            return fail(format!("A3: top {}, cap {}, committed {} bytes", self.top, self.cap, self.pages.committed()));
+        if self.top > self.slack_cap || self.top as usize * UNIT + PAD > self.pages.committed() {
+            return fail(format!(
+                "A3: top {}, slack cap {}, committed {} bytes",
+                self.top,
+                self.slack_cap,
+                self.pages.committed()
+            ));
         }
         if self.pages.committed() > self.mapping().reserved_bytes() || self.pages.huge_taken() > self.pages.committed()
         {
             return fail(format!("committed {}, huge {}", self.pages.committed(), self.pages.huge_taken()));
         }
-        for (start, end) in [(0, START), (self.cap, self.cap + (PAD / UNIT) as u32)] {
+        for (start, end) in [(0, START), (self.slack_cap, self.slack_cap + (PAD / UNIT) as u32)] {
             for offset in start..end.min((self.pages.committed() / UNIT) as u32) {
                 // SAFETY: committed, and never written (A4).
                 let word = unsafe { self.mapping().at(offset).cast::<u64>().read() };

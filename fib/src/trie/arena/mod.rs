@@ -11,10 +11,17 @@
 //! | null quantum | ####..##.#### | dense | ##### |......| dense       | never used    | PROT_NONE         |
 //! 0            START  small blocks         small   free   (or free)   |<- PAD, always readable
 //!
+//! START                                                   limit_cap                   slack_cap
+//! | the limit: for everything                             | the slack: while it is allowed |
+//!
 //! small block   1 to 64 units of 8 bytes, at any unit       free: a list for each number of units
 //! small run     more units, between small blocks            free: four lists an octave; small blocks are cut from it
 //! dense block   whole quanta of 256 bytes, at a quantum     free: a list for each size to 8 KiB, then four an octave
 //! ```
+//!
+//! An update builds fresh blocks beside those that it replaces, so in an arena that is full to its limit not even a
+//! removal would find room. For such updates there is the *slack*, an eighth of the limit and 2 MiB of further address
+//! space. While it is not allowed, neither the top nor the live blocks grow past the limit; both may be past it already.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -27,8 +34,8 @@
 //!
 //! - A1: every unit in `START..top` belongs to exactly one block, live or free, or to the window.
 //! - A2: `top` and every dense block are multiples of a quantum; no block starts below `START`, so offset 0 means none.
-//! - A3: `top <= cap`, and at least `PAD` bytes behind `top` are readable: a vector load may run past its block.
-//! - A4: nothing was ever stored at `cap` or above, nor below `START`: both read as zero.
+//! - A3: `top <= slack_cap`, and at least `PAD` bytes behind `top` are readable: a vector load may run past its block.
+//! - A4: nothing was ever stored at `slack_cap` or above, nor below `START`: both read as zero.
 //! - A5: a list is non-empty exactly when its bit in the map of its kind is set, and holds blocks of its sizes only.
 //! - A6: `live` is the sum of what was handed out and not freed, each block at its rounded size.
 
@@ -60,6 +67,12 @@ pub(crate) const PAD: usize = 64;
 const UNITS_PER_QUANTUM: u32 = (QUANTUM / UNIT) as u32;
 /// The first offset that can be handed out.
 const START: u32 = UNITS_PER_QUANTUM;
+/// The least slack. More than all the nodes on a path, a full default dirty-memory budget and the larger part of a
+/// chunk, each several times.
+const SLACK_MIN: usize = 2 << 20;
+/// The slack's share of the limit beyond that. Its worst use is the removal of a short prefix, which rebuilds every node
+/// below it that changes its shape.
+const SLACK_SHARE: usize = 8;
 /// What 32-bit offsets of 8 bytes can name.
 const MAX_RESERVE: usize = 1 << 35;
 
@@ -73,7 +86,8 @@ const _: () = assert!(PAD <= QUANTUM && MAX_RESERVE / UNIT - UNITS_PER_QUANTUM a
 pub(crate) struct ArenaOptions {
     /// Address space to ask for, at most 32 GiB. Halved down to 64 MiB while the system refuses.
     pub(crate) reserve_bytes: usize,
-    /// What the footprint may reach; what was reserved limits it too.
+    /// What live blocks and footprint may reach without the slack; smaller where the reservation has no room for the
+    /// slack above it.
     pub(crate) limit_bytes: usize,
     /// Ask for 2 MiB pages once the arena has grown past 1 MiB.
     pub(crate) huge_pages: bool,
@@ -92,11 +106,13 @@ pub(crate) struct Arena {
     live: u32,
     /// Everything from here on was never used or has been given back by `merge`.
     top: u32,
-    /// `top` cannot pass this.
+    /// `top` cannot move past this: one of the next two.
     cap: u32,
+    limit_cap: u32,
+    slack_cap: u32,
     /// Units that were freed since the last merge, saturating.
     unmerged: u32,
-    /// The limit that an error names.
+    /// The limit as it was asked for, unless the reservation was too small for it.
     limit_bytes: usize,
     pages: Pages,
 }
@@ -105,21 +121,27 @@ impl Arena {
     /// Reserves address space and commits the first 64 KiB of it.
     pub(crate) fn new(options: ArenaOptions) -> Result<Arena, OutOfMemory> {
         let overhead = START as usize * UNIT + QUANTUM;
-        let wanted = options.reserve_bytes.min(options.limit_bytes.saturating_add(overhead)).min(MAX_RESERVE);
+        let asked = options.limit_bytes;
+        let wanted = asked.saturating_add(asked / SLACK_SHARE).saturating_add(SLACK_MIN + overhead);
+        let wanted = wanted.min(options.reserve_bytes).min(MAX_RESERVE);
         let wanted = wanted.max(1).next_multiple_of(COMMIT_STEP);
         let refused = OutOfMemory { resource: Resource::Arena, bytes: wanted, limit: 0 };
         let mut pages = Pages::reserve(wanted, options.huge_pages).ok_or(refused)?;
         if !pages.commit(Self::used_bytes(START)) {
             return Err(refused);
         }
-        // A3: a whole quantum stays free behind `cap`, so the padding is inside the mapping.
+        // A3: a whole quantum stays free behind `slack_cap`, so the padding is inside the mapping.
         let room = pages.mapping().reserved_bytes() - overhead;
-        let limit_bytes = room.min(options.limit_bytes);
+        let limit_bytes = asked.min(room.saturating_sub(SLACK_MIN) / (SLACK_SHARE + 1) * SLACK_SHARE);
+        let limit_cap = START + (limit_bytes / QUANTUM) as u32 * UNITS_PER_QUANTUM;
+        let slack_bytes = (limit_bytes / SLACK_SHARE + SLACK_MIN).min(room - limit_bytes);
         Ok(Arena {
             lists: FreeLists::new(Arc::clone(pages.mapping())),
             live: 0,
             top: START,
-            cap: START + (limit_bytes / QUANTUM) as u32 * UNITS_PER_QUANTUM,
+            cap: limit_cap,
+            limit_cap,
+            slack_cap: limit_cap + (slack_bytes / QUANTUM) as u32 * UNITS_PER_QUANTUM,
             unmerged: 0,
             limit_bytes,
             pages,
@@ -129,6 +151,16 @@ impl Arena {
     /// The address range, to be shared with readers.
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         self.pages.mapping()
+    }
+
+    /// Whether requests may use the slack from here on. For removals, and for what is not going to stay above the limit.
+    pub(crate) fn allow_slack(&mut self, allowed: bool) {
+        self.cap = if allowed { self.slack_cap } else { self.limit_cap };
+    }
+
+    /// What live blocks may take without the slack.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
     }
 
     /// What [`Arena::alloc`] takes for `bytes`: whole units.
@@ -150,6 +182,9 @@ impl Arena {
             return Err(OutOfMemory { resource: Resource::Arena, bytes, limit: 0 });
         }
         let units = (Self::block_bytes(bytes) / UNIT) as u32;
+        if units > self.room() {
+            return Err(self.full(bytes));
+        }
         let offset = match self.lists.pop_small(units as usize - 1) {
             Some(offset) => offset,
             None => self.take(Request::Small { units }, bytes)?,
@@ -165,8 +200,10 @@ impl Arena {
         if failpoint::fails() {
             return Err(OutOfMemory { resource: Resource::Arena, bytes, limit: 0 });
         }
-        if bytes > (self.cap - START) as usize * UNIT {
-            return Err(OutOfMemory { resource: Resource::Arena, bytes, limit: self.limit_bytes });
+        // The first comparison keeps absurd sizes from being rounded.
+        let room = self.room() as usize * UNIT;
+        if bytes > room || Self::dense_block_bytes(bytes) > room {
+            return Err(self.full(bytes));
         }
         let quanta = (Self::dense_block_bytes(bytes) / QUANTUM) as u32;
         let offset = self.take(Request::Dense { quanta }, bytes)?;
@@ -207,7 +244,7 @@ impl Arena {
         self.footprint_bytes() - self.live_bytes()
     }
 
-    /// Live and free bytes: how far the top has moved.
+    /// Live and free bytes: how far the top has moved. Above the limit by what was taken of the slack.
     pub(crate) fn footprint_bytes(&self) -> usize {
         (self.top - START) as usize * UNIT
     }
@@ -220,6 +257,22 @@ impl Arena {
     /// Committed bytes for which the system took the advice to use huge pages; it may still not have any.
     pub(crate) fn huge_page_bytes(&self) -> usize {
         self.pages.huge_taken()
+    }
+
+    /// Units by which live blocks may grow.
+    #[inline(always)]
+    fn room(&self) -> u32 {
+        (self.cap - START).saturating_sub(self.live)
+    }
+
+    /// The limit that is in force: with the slack while that is allowed.
+    fn limit_in_force(&self) -> usize {
+        self.limit_bytes + (self.cap - self.limit_cap) as usize * UNIT
+    }
+
+    #[cold]
+    fn full(&self, bytes: usize) -> OutOfMemory {
+        OutOfMemory { resource: Resource::Arena, bytes, limit: self.limit_in_force() }
     }
 
     /// Bytes from the base on that must be accessible for a top: up to the padding behind it.
@@ -265,11 +318,11 @@ impl Arena {
                 let window = self.lists.window..self.lists.window_end;
                 let have = if window.end == self.top { window.end - window.start } else { 0 };
                 let needed = (units - have).div_ceil(UNITS_PER_QUANTUM);
-                let room = (self.cap - self.top) / UNITS_PER_QUANTUM;
+                let room = self.cap.saturating_sub(self.top) / UNITS_PER_QUANTUM;
                 let quanta = CHUNK_QUANTA.min(room).max(needed);
                 let offset = self.grow(quanta)?;
                 self.lists.extend_window(offset, quanta);
-                self.lists.cut_window(units).ok_or(self.limit_bytes)
+                self.lists.cut_window(units).ok_or(self.limit_in_force())
             }
         }
     }
@@ -277,8 +330,8 @@ impl Arena {
     /// Moves the top up by `quanta`; where it was. Errors as [`Arena::bump`].
     fn grow(&mut self, quanta: u32) -> Result<u32, usize> {
         let offset = self.top;
-        if quanta > (self.cap - offset) / UNITS_PER_QUANTUM {
-            return Err(self.limit_bytes);
+        if quanta > self.cap.saturating_sub(offset) / UNITS_PER_QUANTUM {
+            return Err(self.limit_in_force());
         }
         let top = offset + quanta * UNITS_PER_QUANTUM;
         if !self.pages.commit(Self::used_bytes(top)) {

@@ -104,6 +104,7 @@ enum Op {
     Free { pick: usize },
     Merge,
     Shrink,
+    AllowSlack(bool),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -115,10 +116,12 @@ fn op() -> impl Strategy<Value = Op> {
         8 => any::<usize>().prop_map(|pick| Op::Free { pick }),
         1 => Just(Op::Merge),
         1 => Just(Op::Shrink),
+        1 => any::<bool>().prop_map(Op::AllowSlack),
     ]
 }
 
-/// The free runs up to the limit, in units, by what is live.
+/// The free runs up to the limit in force (and up to the last quantum in use, where that is higher), in units, by what is
+/// live.
 fn gaps(live: &BTreeMap<u32, Block>, cap: u32) -> Vec<(u32, u32)> {
     let mut gaps = Vec::new();
     let mut end = START;
@@ -126,7 +129,7 @@ fn gaps(live: &BTreeMap<u32, Block>, cap: u32) -> Vec<(u32, u32)> {
         gaps.push((end, block.offset));
         end = block.offset + (block.taken() / UNIT) as u32;
     }
-    gaps.push((end, cap));
+    gaps.push((end, cap.max(end.next_multiple_of(UNITS_PER_QUANTUM))));
     gaps
 }
 
@@ -138,11 +141,13 @@ fn run_model(ops: &[Op], limit_bytes: usize) -> Result<(), TestCaseError> {
     let mut arena = small_arena(limit_bytes);
     let mut live = BTreeMap::<u32, Block>::new();
     for (step, op) in ops.iter().enumerate() {
+        let highest_top = arena.top.max(arena.cap);
         match *op {
             Op::Alloc { bytes, dense } => match Block::alloc(&mut arena, bytes, dense, step as u8) {
                 Ok(block) => {
                     let end = block.offset + (block.taken() / UNIT) as u32;
-                    prop_assert!(block.offset >= START && end <= arena.cap);
+                    prop_assert!(block.offset >= START && end <= arena.slack_cap);
+                    prop_assert!(arena.live <= arena.cap - START);
                     prop_assert!(!dense || block.offset % UNITS_PER_QUANTUM == 0);
                     let below = live.range(..end).next_back();
                     if let Some((_, below)) = below {
@@ -151,14 +156,16 @@ fn run_model(ops: &[Op], limit_bytes: usize) -> Result<(), TestCaseError> {
                     live.insert(block.offset, block);
                 }
                 Err(error) => {
-                    prop_assert_eq!(error, OutOfMemory { resource: Resource::Arena, bytes, limit: limit_bytes });
-                    let units = (Arena::block_bytes(bytes) / UNIT) as u32;
+                    let slack = (arena.cap - arena.limit_cap) as usize * UNIT;
+                    let limit = limit_bytes + slack;
+                    prop_assert_eq!(error, OutOfMemory { resource: Resource::Arena, bytes, limit });
+                    let taken = if dense { Arena::dense_block_bytes(bytes) } else { Arena::block_bytes(bytes) };
+                    let units = (taken / UNIT) as u32;
+                    if arena.live + units > arena.cap - START {
+                        continue;
+                    }
                     let fitting = gaps(&live, arena.cap).into_iter().find(|gap| {
-                        if dense {
-                            aligned_quanta(gap) >= Arena::dense_block_bytes(bytes).div_ceil(QUANTUM) as u32
-                        } else {
-                            gap.1 - gap.0 >= units
-                        }
+                        if dense { aligned_quanta(gap) >= units / UNITS_PER_QUANTUM } else { gap.1 - gap.0 >= units }
                     });
                     prop_assert_eq!(fitting, None, "refused although there is room");
                 }
@@ -172,12 +179,13 @@ fn run_model(ops: &[Op], limit_bytes: usize) -> Result<(), TestCaseError> {
             Op::Shrink => {
                 arena.shrink();
             }
+            Op::AllowSlack(allowed) => arena.allow_slack(allowed),
         }
         arena.check().map_err(TestCaseError::fail)?;
         let taken: usize = live.values().map(Block::taken).sum();
         prop_assert_eq!(arena.live_bytes(), taken);
         prop_assert_eq!(arena.free_bytes() + taken, arena.footprint_bytes());
-        prop_assert!(arena.footprint_bytes() <= limit_bytes);
+        prop_assert!(arena.top <= highest_top);
     }
     for block in live.into_values() {
         block.free(&mut arena);
@@ -227,10 +235,55 @@ fn the_limit_is_reached_exactly_and_room_below_it_can_be_used_again() {
     arena.alloc_dense(768).unwrap();
     assert_eq!(arena.alloc(8).unwrap_err().limit, 1000);
     assert_eq!(small_arena(0).alloc(8).unwrap_err().limit, 0);
-    // Without a limit the reservation is one.
+    // Without a limit the reservation is one, less the slack.
     let mut arena = small_arena(usize::MAX);
-    arena.alloc_dense((8 << 20) - 512).unwrap();
-    assert_eq!(arena.alloc(8).unwrap_err().limit, (8 << 20) - 512);
+    let limit = ((8 << 20) - 512 - SLACK_MIN) / 9 * 8;
+    assert_eq!(arena.limit_bytes(), limit);
+    arena.alloc_dense(limit / QUANTUM * QUANTUM).unwrap();
+    assert_eq!(arena.alloc(8).unwrap_err().limit, limit);
+    arena.check().unwrap();
+}
+
+#[test]
+fn the_slack_is_for_those_who_may_use_it() {
+    const SIZE: usize = SMALL_MAX;
+    const LIMIT: usize = 64 << 10;
+    const SLACK: usize = LIMIT / 8 + SLACK_MIN;
+    let full = |bytes, limit| Err(OutOfMemory { resource: Resource::Arena, bytes, limit });
+    let mut arena = small_arena(LIMIT);
+    let mut blocks: Vec<u32> = (0..LIMIT / SIZE).map(|_| arena.alloc(SIZE).unwrap()).collect();
+    assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
+
+    arena.allow_slack(true);
+    blocks.extend((0..SLACK / SIZE).map(|_| arena.alloc(SIZE).unwrap()));
+    assert_eq!((arena.live_bytes(), arena.footprint_bytes()), (LIMIT + SLACK, LIMIT + SLACK));
+    assert_eq!(arena.alloc(8), full(8, LIMIT + SLACK));
+    assert_eq!(arena.alloc_dense(8), full(8, LIMIT + SLACK));
+    arena.check().unwrap();
+
+    // What is freed up there is not for others, until no more is live than the limit.
+    arena.allow_slack(false);
+    while arena.live_bytes() > LIMIT {
+        assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
+        assert_eq!(arena.alloc_dense(1), full(1, LIMIT));
+        arena.free(blocks.pop().unwrap(), SIZE);
+    }
+    assert_eq!((arena.alloc(8), arena.footprint_bytes()), (full(8, LIMIT), LIMIT + SLACK));
+    // Then any free block is, wherever it lies.
+    arena.free(blocks.swap_remove(3), SIZE);
+    arena.free(blocks.swap_remove(30), SIZE);
+    blocks.extend([arena.alloc(SIZE).unwrap(), arena.alloc(SIZE).unwrap()]);
+    assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
+    arena.check().unwrap();
+
+    // The top comes down again, and does not pass the limit a second time.
+    arena.merge();
+    assert_eq!(arena.footprint_bytes(), LIMIT);
+    blocks.drain(..).for_each(|block| arena.free(block, SIZE));
+    arena.merge();
+    assert_eq!((arena.live_bytes(), arena.footprint_bytes()), (0, 0));
+    assert_eq!(arena.alloc_dense(LIMIT + 1), full(LIMIT + 1, LIMIT));
+    arena.alloc_dense(LIMIT).unwrap();
     arena.check().unwrap();
 }
 
@@ -312,7 +365,8 @@ fn a_reader_outlives_the_writer() {
 #[test]
 fn the_last_block_is_followed_by_readable_zeros() {
     let mut arena = small_arena(usize::MAX);
-    let bytes = (8 << 20) - 512;
+    arena.allow_slack(true);
+    let bytes = (arena.slack_cap - START) as usize * UNIT;
     let block = Block::alloc(&mut arena, bytes, true, 0xff).unwrap();
     let end = block.offset as usize * UNIT + bytes;
     assert!(end + PAD <= arena.mapping().reserved_bytes() && end + PAD <= arena.committed_bytes());
@@ -590,7 +644,8 @@ mod on_linux {
         let room = of_process("VmSize:") + (1 << 30) + (256 << 20);
         let mut arena = limited(Limited::As, room, || Arena::new(ArenaOptions::default())).unwrap();
         assert_eq!(arena.mapping().reserved_bytes(), 1 << 30);
-        assert_eq!(arena.alloc_dense(2 << 30).unwrap_err().limit, (1 << 30) - 2 * QUANTUM);
+        let limit = ((1 << 30) - 2 * QUANTUM - SLACK_MIN) / 9 * 8;
+        assert_eq!(arena.alloc_dense(2 << 30).unwrap_err().limit, limit);
         arena.alloc_dense(1 << 20).unwrap();
         arena.check().unwrap();
         // Halving ends at 64 MiB.
