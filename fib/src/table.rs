@@ -476,7 +476,10 @@ impl Table<'_> {
         table
             .rib
             .check()
-            .and_then(|()| check::check(&table.trie, self.engine.nodes, entry, &table.rib, footprint).map(drop))
+            .and_then(|()| {
+                check::check(&table.trie, self.engine.nodes, entry, &table.rib, footprint, table.skipped_resizes > 0)
+                    .map(drop)
+            })
             .map_err(|message| CheckError { message: format!("{}: {message}", A::FAMILY) })
     }
 

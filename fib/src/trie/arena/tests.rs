@@ -246,15 +246,16 @@ fn the_limit_is_reached_exactly_and_room_below_it_can_be_used_again() {
 
 #[test]
 fn the_slack_is_for_those_who_may_use_it() {
+    const SIZE: usize = SMALL_MAX;
     const LIMIT: usize = 64 << 10;
     const SLACK: usize = LIMIT / 8 + SLACK_MIN;
     let full = |bytes, limit| Err(OutOfMemory { resource: Resource::Arena, bytes, limit });
     let mut arena = small_arena(LIMIT);
-    let mut blocks: Vec<u32> = (0..LIMIT / 64).map(|_| arena.alloc(64).unwrap()).collect();
-    assert_eq!(arena.alloc(64), full(64, LIMIT));
+    let mut blocks: Vec<u32> = (0..LIMIT / SIZE).map(|_| arena.alloc(SIZE).unwrap()).collect();
+    assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
 
     arena.allow_slack(true);
-    blocks.extend((0..SLACK / 64).map(|_| arena.alloc(64).unwrap()));
+    blocks.extend((0..SLACK / SIZE).map(|_| arena.alloc(SIZE).unwrap()));
     assert_eq!((arena.live_bytes(), arena.footprint_bytes()), (LIMIT + SLACK, LIMIT + SLACK));
     assert_eq!(arena.alloc(8), full(8, LIMIT + SLACK));
     assert_eq!(arena.alloc_dense(8), full(8, LIMIT + SLACK));
@@ -263,22 +264,22 @@ fn the_slack_is_for_those_who_may_use_it() {
     // What is freed up there is not for others, until no more is live than the limit.
     arena.allow_slack(false);
     while arena.live_bytes() > LIMIT {
-        assert_eq!(arena.alloc(64), full(64, LIMIT));
+        assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
         assert_eq!(arena.alloc_dense(1), full(1, LIMIT));
-        arena.free(blocks.pop().unwrap(), 64);
+        arena.free(blocks.pop().unwrap(), SIZE);
     }
     assert_eq!((arena.alloc(8), arena.footprint_bytes()), (full(8, LIMIT), LIMIT + SLACK));
     // Then any free block is, wherever it lies.
-    arena.free(blocks.swap_remove(3), 64);
-    arena.free(blocks.swap_remove(300), 64);
-    blocks.extend([arena.alloc(64).unwrap(), arena.alloc(64).unwrap()]);
-    assert_eq!(arena.alloc(64), full(64, LIMIT));
+    arena.free(blocks.swap_remove(3), SIZE);
+    arena.free(blocks.swap_remove(30), SIZE);
+    blocks.extend([arena.alloc(SIZE).unwrap(), arena.alloc(SIZE).unwrap()]);
+    assert_eq!(arena.alloc(SIZE), full(SIZE, LIMIT));
     arena.check().unwrap();
 
     // The top comes down again, and does not pass the limit a second time.
     arena.merge();
     assert_eq!(arena.footprint_bytes(), LIMIT);
-    blocks.drain(..).for_each(|block| arena.free(block, 64));
+    blocks.drain(..).for_each(|block| arena.free(block, SIZE));
     arena.merge();
     assert_eq!((arena.live_bytes(), arena.footprint_bytes()), (0, 0));
     assert_eq!(arena.alloc_dense(LIMIT + 1), full(LIMIT + 1, LIMIT));
