@@ -283,7 +283,7 @@ uint64_t shim_chain_v4(struct table *table, const uint32_t *addrs, size_t n)
     uint64_t sum = 0;
     uint32_t answer = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t addr = addrs[i] ^ (answer >> 31);
+        uint32_t addr = addrs[i] ^ (uint32_t)((int32_t)answer >> 31);
         if (table->kind == KIND_FIB) {
             uint64_t wide = 0;
             rte_fib_lookup_bulk(table->fib, &addr, &wide, 1);
@@ -304,7 +304,7 @@ uint64_t shim_chain_v6(struct table *table, uint8_t (*addrs)[16], size_t n)
     for (size_t i = 0; i < n; i++) {
         uint64_t half[2];
         memcpy(half, addrs[i], 16);
-        half[0] ^= answer >> 31;
+        half[0] ^= (uint64_t)(int64_t)((int32_t)answer >> 31);
         uint8_t addr[1][16];
         memcpy(addr[0], half, 16);
         if (table->kind == KIND_FIB6) {

@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
-use std::time::Duration;
 
 use fib::oracle::HashTable;
 use fib::{Family, NextHopId, Prefix};
@@ -27,8 +26,8 @@ use ipnet::IpNet;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::cpu_time::busy;
 use crate::failure::Failure;
 use crate::measure::{Spread, in_turns, timed};
 use crate::peers::list::{Entry, ON_REQUEST};
@@ -192,17 +191,6 @@ impl<A: PeerAddr> Asked<A> {
     fn turn(&self, turn: usize) -> (&Window<A>, &Window<A>) {
         (&self.windows[turn % WINDOWS], &self.windows[(turn + 1) % WINDOWS])
     }
-}
-
-/// The time that `work` keeps this thread's processor busy.
-fn busy(work: impl FnOnce()) -> Duration {
-    let now = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-    };
-    let start = now();
-    work();
-    now().saturating_sub(start)
 }
 
 /// Measures everything for one family. `pin` is called once, when loading is done.

@@ -20,7 +20,7 @@
 //! | `generator`, `calibration` | what does an Internet-like table look like? |
 //! | `traffic` | which addresses are looked up? |
 //! | `subject`, `subject_fib`, `subject_oracle` | what is measured and verified? |
-//! | `measure`, `workload` | how long does it take? |
+//! | `measure`, `cpu_time`, `workload` | how long does it take? |
 //! | `sync_mem` | what does the dirty-memory budget cost the writer, and the writer the readers? |
 //! | `reader_load`, `writer_load` | what do readers do beside a writer, and a writer beside readers? |
 //! | `readers`, `c_peers` | what does a reader pay per burst, beside other libraries? |
@@ -39,6 +39,7 @@ pub mod commands;
 pub mod compare;
 pub mod compare_verdicts;
 pub mod cores;
+pub mod cpu_time;
 pub mod data_dir;
 pub mod deep;
 pub mod failure;

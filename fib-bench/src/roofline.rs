@@ -15,7 +15,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::measure::timed;
+use crate::cpu_time::busy;
 use crate::peers::huge::HugeBox;
 
 /// Lookups in flight.
@@ -89,18 +89,21 @@ impl WorkingSet {
         self.indexes.len() / 8
     }
 
-    /// Time of one pass.
+    /// Processor time of one pass.
     pub fn pass(&self, reads: Reads) -> Duration {
-        let (time, sum) = timed(|| match reads {
-            Reads::Scalar(1) => self.scalar::<1>(),
-            Reads::Scalar(_) => self.scalar::<2>(),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `available` lists gathers only where the processor has them; checked here once more.
-            Reads::Gather(count) if is_x86_feature_detected!("avx512f") => unsafe {
-                if count == 1 { self.gather::<1>() } else { self.gather::<2>() }
-            },
-            Reads::Gather(_) => 0,
-            Reads::Chain => self.chain(),
+        let mut sum = 0;
+        let time = busy(|| {
+            sum = match reads {
+                Reads::Scalar(1) => self.scalar::<1>(),
+                Reads::Scalar(_) => self.scalar::<2>(),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `available` lists gathers only where the processor has them; checked here once more.
+                Reads::Gather(count) if is_x86_feature_detected!("avx512f") => unsafe {
+                    if count == 1 { self.gather::<1>() } else { self.gather::<2>() }
+                },
+                Reads::Gather(_) => 0,
+                Reads::Chain => self.chain(),
+            }
         });
         black_box(sum);
         time

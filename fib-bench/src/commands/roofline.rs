@@ -12,10 +12,10 @@ use crate::roofline::{Reads, WorkingSet};
 #[derive(Debug, Args)]
 pub struct RooflineOptions {
     /// Timed passes
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
     passes: u64,
     /// Lookups of a pass
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(64..=1 << 28))]
+    #[arg(long, default_value_t = 1 << 18, value_parser = clap::value_parser!(u64).range(64..=1 << 28))]
     lookups: u64,
     /// Largest working set in MiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]

@@ -9,7 +9,8 @@
 //! 1. A pass looks up all addresses in calls of the batch size; answers go into one buffer that the next call
 //!    overwrites, as in a forwarding loop. Every subject does this in the same way.
 //! 2. Addresses stand ready in the form that the subject wants ([`Addresses`]), so no conversion is timed.
-//! 3. In a chain, each lookup waits for the answer before it: the answer's top bit, always 0, is part of the address.
+//! 3. In a chain, each lookup waits for the answer before it: the answer's top bit, always 0, is part of every bit of
+//!    the address.
 //! 4. Next hops are below 2^31, and 0 is the answer where no route matches.
 //!
 //! | file | subject |
@@ -78,7 +79,7 @@ impl PeerAddr for u32 {
     }
     #[inline(always)]
     fn after(self, answer: u32) -> u32 {
-        self ^ (answer >> 31)
+        self ^ (answer.cast_signed() >> 31).cast_unsigned()
     }
 }
 
@@ -90,7 +91,7 @@ impl PeerAddr for u128 {
     }
     #[inline(always)]
     fn after(self, answer: u32) -> u128 {
-        self ^ (u128::from(answer >> 31) << 64)
+        self ^ i128::from(answer.cast_signed() >> 31).cast_unsigned()
     }
 }
 

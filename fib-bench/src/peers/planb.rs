@@ -25,7 +25,7 @@ use std::hint::black_box;
 
 use super::huge::HugeBox;
 use super::intervals::intervals;
-use super::{Addresses, BATCH_MAX, MemoryUse, Peer, PeerRoute, chain};
+use super::{Addresses, BATCH_MAX, MemoryUse, Peer, PeerRoute, chain, opaque};
 use crate::failure::Failure;
 
 /// Keys of a node.
@@ -55,7 +55,10 @@ pub struct PlanB {
 impl PlanB {
     /// An empty table; an error where the processor lacks what it is made of.
     pub fn new() -> Result<Self, Failure> {
-        if !(is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt")) {
+        if !(is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("popcnt"))
+        {
             return Err(Failure::new("planb needs AVX-512 and POPCNT"));
         }
         Self::build(&[])
@@ -89,22 +92,33 @@ impl PlanB {
         Ok(PlanB { keys: HugeBox::of(&keys), level_starts, next_hops: HugeBox::of(&next_hops), is_wide: false })
     }
 
-    /// `LANES` keys through `LEVELS` levels together.
+    /// Where the levels begin, for [`PlanB::walk`]. `LEVELS` is their number.
     #[inline]
-    #[target_feature(enable = "avx512f,popcnt")]
-    fn walk<const LEVELS: usize, const LANES: usize>(&self, keys: &[u64; LANES], answers: &mut [u32; LANES]) {
+    fn levels<const LEVELS: usize>(&self) -> [*const u64; LEVELS] {
+        // The range of each start is checked here, once a pass.
+        std::array::from_fn(|level| self.keys[self.level_starts[level]..].as_ptr())
+    }
+
+    /// `LANES` keys through all levels together.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt")]
+    fn walk<const LEVELS: usize, const LANES: usize>(
+        &self,
+        levels: &[*const u64; LEVELS],
+        keys: &[u64; LANES],
+        answers: &mut [u32; LANES],
+    ) {
         // Within its level.
         let mut positions = [0usize; LANES];
-        for (level, &start) in self.level_starts.iter().enumerate().take(LEVELS) {
-            // SAFETY: each level begins inside `keys`.
-            let level_keys = unsafe { self.keys.as_ptr().add(start) };
+        for (level, &level_keys) in levels.iter().enumerate() {
             for lane in 0..LANES {
                 // SAFETY: the root is a node. A node's rank is at most its number of keys that are in use (1), each of
                 // which is the first of a child, so `9 position + 8 rank` is a node of the next level. Levels consist
                 // of whole, aligned cache lines.
                 let line = unsafe { _mm512_load_si512(level_keys.add(positions[lane]).cast()) };
-                let key = _mm512_set1_epi64(keys[lane].cast_signed());
-                let rank = _mm512_cmpgt_epu64_mask(key, line).count_ones() as usize;
+                let above = _mm512_cmpgt_epu64_mask(_mm512_set1_epi64(keys[lane].cast_signed()), line);
+                // Opaque: the compiler would collect the masks of 8 lanes in a vector, by 20 instructions.
+                let rank = opaque(u32::from(above)).count_ones() as usize;
                 positions[lane] = if level + 1 < LEVELS {
                     (KEYS + 1) * positions[lane] + KEYS * rank
                 } else {
@@ -120,23 +134,24 @@ impl PlanB {
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f,popcnt")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt")]
     fn pass_levels<const LEVELS: usize, const LANES: usize>(
         &self,
         keys: &[u64],
         batch: usize,
         mut keep: Option<&mut [u32]>,
     ) {
+        let levels = self.levels::<LEVELS>();
         let mut buffer = vec![0u32; batch];
         for (index, keys) in keys.chunks(batch).enumerate() {
             let answers = &mut buffer[..keys.len()];
             let (groups, rest) = keys.as_chunks::<LANES>();
             let (group_answers, rest_answers) = answers.as_chunks_mut::<LANES>();
             for (keys, answers) in groups.iter().zip(group_answers) {
-                self.walk::<LEVELS, LANES>(keys, answers);
+                self.walk(&levels, keys, answers);
             }
             for (&key, answer) in rest.iter().zip(rest_answers) {
-                self.walk::<LEVELS, 1>(&[key], std::array::from_mut(answer));
+                self.walk(&levels, &[key], std::array::from_mut(answer));
             }
             if let Some(keep) = keep.as_deref_mut() {
                 keep[index * batch..][..keys.len()].copy_from_slice(answers);
@@ -145,7 +160,7 @@ impl PlanB {
         }
     }
 
-    #[target_feature(enable = "avx512f,popcnt")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt")]
     fn pass_lanes<const LANES: usize>(&self, keys: &[u64], batch: usize, keep: Option<&mut [u32]>) {
         match self.level_starts.len() {
             1 => self.pass_levels::<1, LANES>(keys, batch, keep),
@@ -159,16 +174,18 @@ impl PlanB {
         }
     }
 
-    #[target_feature(enable = "avx512f,popcnt")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt")]
     fn chain_levels<const LEVELS: usize>(&self, keys: &[u64]) -> u64 {
+        let levels = self.levels::<LEVELS>();
         chain(keys, |key, answer| {
             let mut answers = [0];
-            self.walk::<LEVELS, 1>(&[key ^ u64::from(answer >> 31)], &mut answers);
+            let key = key ^ i64::from(answer.cast_signed() >> 31).cast_unsigned();
+            self.walk(&levels, &[key], &mut answers);
             answers[0]
         })
     }
 
-    #[target_feature(enable = "avx512f,popcnt")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt")]
     fn chain_here(&self, keys: &[u64]) -> u64 {
         match self.level_starts.len() {
             1 => self.chain_levels::<1>(keys),
