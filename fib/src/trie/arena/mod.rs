@@ -132,7 +132,12 @@ impl Arena {
         }
         // A3: a whole quantum stays free behind `slack_cap`, so the padding is inside the mapping.
         let room = pages.mapping().reserved_bytes() - overhead;
-        let limit_bytes = asked.min(room.saturating_sub(SLACK_MIN) / (SLACK_SHARE + 1) * SLACK_SHARE);
+        let with_slack = asked.saturating_add(asked / SLACK_SHARE).saturating_add(SLACK_MIN);
+        let limit_bytes = if with_slack <= room {
+            asked
+        } else {
+            asked.min(room.saturating_sub(SLACK_MIN) / (SLACK_SHARE + 1) * SLACK_SHARE)
+        };
         let limit_cap = START + (limit_bytes / QUANTUM) as u32 * UNITS_PER_QUANTUM;
         let slack_bytes = (limit_bytes / SLACK_SHARE + SLACK_MIN).min(room - limit_bytes);
         Ok(Arena {
