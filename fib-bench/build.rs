@@ -1,8 +1,8 @@
 //! Builds the C sides of the peers where pkg-config knows the library.
 //!
-//! With the feature `peers` the DPDK tables of `compare` are linked in (cfg `dpdk`); without libdpdk everything else is built
-//! as usual, and the command says what is missing. Each C loop of `readers` becomes a shared library of its own that the command opens when it runs: a missing library, compiler or header
-//! takes away a row of that command's table, never the build.
+//! With the feature `peers` the DPDK tables of `compare` are linked in (cfg `dpdk`); without libdpdk everything else is
+//! built as usual, and the command says what is missing. The C peers of `readers` become programs of their own that the
+//! command starts when it runs: a missing library, compiler or header takes away a row of its table, never the build.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn main() {
 fn build(name: &str, packages: &[&str]) {
     let variable = format!("FIB_BENCH_SHIM_{}", name.to_uppercase());
     match compile(name, packages) {
-        Ok(library) => println!("cargo::rustc-env={variable}={}", library.display()),
+        Ok(program) => println!("cargo::rustc-env={variable}={}", program.display()),
         Err(reason) => println!("cargo::rustc-env={variable}_MISSING={reason}"),
     }
 }
@@ -37,16 +37,14 @@ fn compile(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let flags = pkg_config("--cflags", packages)?;
     let libraries = pkg_config("--libs", packages)?;
     let out = env::var_os("OUT_DIR").ok_or("no OUT_DIR")?;
-    let library = Path::new(&out).join(format!("libfib_bench_{name}.so"));
-    // No TLS model is asked for: the address of a thread-local word is found once, before the loop. (Initial-exec is refused
-    // for liburcu's words when the library is opened late: the static block has no room.)
+    let program = Path::new(&out).join(format!("fib_bench_{name}"));
     run(Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()))
-        .args(["-O2", "-shared", "-fPIC", "-o"])
-        .arg(&library)
+        .args(["-O2", "-o"])
+        .arg(&program)
         .args(&flags)
         .arg(format!("shim/{name}.c"))
         .args(&libraries))?;
-    Ok(library)
+    Ok(program)
 }
 
 fn pkg_config(what: &str, packages: &[&str]) -> Result<Vec<String>, String> {

@@ -1,138 +1,111 @@
-//! The C peers of `readers`: the loops of `shim/*.c`, opened when they are there.
+//! The C peers of `readers`: programs built from `shim/*.c` where their libraries are installed, one per library.
+//!
+//! A program runs as a child, on the core of the thread that starts it. It waits for a line with the number of a loop and
+//! of bursts, runs the loop, and answers with the sum of what it loaded and the time that it took.
 
-use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-/// A loop of `bursts` bursts over the root; the sum of what it loaded.
-type Loop = unsafe extern "C" fn(root: *const AtomicPtr<AtomicU64>, bursts: u64) -> u64;
+use crate::failure::Failure;
 
-/// One peer's loop.
-#[derive(Debug, Clone, Copy)]
-pub struct CPeer {
-    /// The name in reports.
-    pub name: &'static str,
-    run: Loop,
-}
-
-impl CPeer {
-    /// Runs the loop on the calling thread.
-    pub fn run(&self, root: &AtomicPtr<AtomicU64>, bursts: u64) -> u64 {
-        // SAFETY: the function is one of shim/*.c, which all have this type; the root and what it points to live, and
-        // are only read.
-        unsafe { (self.run)(root, bursts) }
-    }
-}
-
-/// The loops of one library of ours: the bare one first, against which the others are compared.
+/// A library that C peers come from.
 #[derive(Debug)]
-pub struct CLibrary {
-    /// The bare loop, by the same compiler.
-    pub bare: CPeer,
-    /// The peers.
-    pub peers: Vec<CPeer>,
+struct Source {
+    /// The program, when it was built.
+    program: Option<&'static str>,
+    /// Why it was not.
+    reason: Option<&'static str>,
+    /// The names of its loops in reports, in the order of the program. The first is the bare load.
+    loops: &'static [&'static str],
 }
 
-/// A library that is not there, and why.
+const SOURCES: [Source; 2] = [
+    Source {
+        program: option_env!("FIB_BENCH_SHIM_URCU"),
+        reason: option_env!("FIB_BENCH_SHIM_URCU_MISSING"),
+        loops: &["bare load, C beside liburcu", "liburcu memb", "liburcu qsbr", "liburcu bp"],
+    },
+    Source {
+        program: option_env!("FIB_BENCH_SHIM_RCU_QSBR"),
+        reason: option_env!("FIB_BENCH_SHIM_RCU_QSBR_MISSING"),
+        loops: &["bare load, C beside DPDK", "DPDK rcu_qsbr"],
+    },
+];
+
+/// A running program.
+#[derive(Debug)]
+pub struct CPeers {
+    child: Child,
+    // `None` only while it is being dropped.
+    questions: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// The names of its loops; the first is the bare load by the same compiler, with which the others are compared.
+    pub loops: &'static [&'static str],
+}
+
+/// Peers that are not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What its peers are called.
-    pub names: &'static str,
-    /// Why it is missing.
+    /// What they are called.
+    pub names: String,
+    /// Why they are missing.
     pub reason: String,
 }
 
-/// Opens what was built.
-pub fn open() -> (Vec<CLibrary>, Vec<Missing>) {
-    let urcu = library(
-        "liburcu memb, qsbr, bp",
-        option_env!("FIB_BENCH_SHIM_URCU"),
-        option_env!("FIB_BENCH_SHIM_URCU_MISSING"),
-        ("liburcu's bare load", c"fib_bench_urcu_bare"),
-        &[
-            ("liburcu memb", c"fib_bench_urcu_memb"),
-            ("liburcu qsbr", c"fib_bench_urcu_qsbr"),
-            ("liburcu bp", c"fib_bench_urcu_bp"),
-        ],
-    );
-    let dpdk = library(
-        "DPDK rcu_qsbr",
-        option_env!("FIB_BENCH_SHIM_RCU_QSBR"),
-        option_env!("FIB_BENCH_SHIM_RCU_QSBR_MISSING"),
-        ("DPDK's bare load", c"fib_bench_dpdk_bare"),
-        &[("DPDK rcu_qsbr", c"fib_bench_dpdk_qsbr")],
-    );
+/// Starts what was built.
+pub fn start() -> (Vec<CPeers>, Vec<Missing>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for result in [urcu, dpdk] {
-        match result {
-            Ok(library) => found.push(library),
-            Err(why) => missing.push(why),
+    for source in &SOURCES {
+        match source.start() {
+            Ok(peers) => found.push(peers),
+            Err(failure) => missing.push(Missing { names: source.loops[1..].join(", "), reason: failure.to_string() }),
         }
     }
     (found, missing)
 }
 
-type Named = (&'static str, &'static CStr);
-
-fn library(
-    names: &'static str,
-    built: Option<&str>,
-    not_built: Option<&str>,
-    bare: Named,
-    peers: &[Named],
-) -> Result<CLibrary, Missing> {
-    let open = || -> Result<CLibrary, String> {
-        let path = built.ok_or_else(|| not_built.unwrap_or("not built").to_owned())?;
-        let handle = system::open(&CString::new(path).map_err(|error| error.to_string())?)?;
-        let peer = |&(name, symbol): &Named| Ok::<_, String>(CPeer { name, run: system::find(handle, symbol)? });
-        Ok(CLibrary { bare: peer(&bare)?, peers: peers.iter().map(peer).collect::<Result<_, _>>()? })
-    };
-    open().map_err(|reason| Missing { names, reason })
-}
-
-#[cfg(unix)]
-mod system {
-    use std::ffi::{CStr, c_void};
-    use std::mem;
-
-    use super::Loop;
-
-    /// Opens a library, for good: threads of the peers' libraries may outlive any use.
-    pub(super) fn open(path: &CStr) -> Result<*mut c_void, String> {
-        // SAFETY: a terminated string. The library is ours, its constructors are those of the peers' libraries.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() { Err(error()) } else { Ok(handle) }
-    }
-
-    /// A loop by its name.
-    pub(super) fn find(library: *mut c_void, symbol: &CStr) -> Result<Loop, String> {
-        // SAFETY: an open library and a terminated string.
-        let function = unsafe { libc::dlsym(library, symbol.as_ptr()) };
-        if function.is_null() {
-            return Err(error());
-        }
-        // SAFETY: every symbol that is asked for is a function of shim/*.c of exactly this type.
-        Ok(unsafe { mem::transmute::<*mut c_void, Loop>(function) })
-    }
-
-    fn error() -> String {
-        // SAFETY: the text is a terminated string that lives until the next call on this thread, and is copied before.
-        let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text).to_string_lossy().into_owned()) };
-        text.unwrap_or_else(|| String::from("unknown error"))
+impl Source {
+    fn start(&self) -> Result<CPeers, Failure> {
+        let program = self.program.ok_or_else(|| Failure::new(self.reason.unwrap_or("not built")))?;
+        let failed = |error| Failure::at(program, error);
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::at(program, "no pipes"));
+        };
+        let mut peers =
+            CPeers { child, questions: Some(questions), answers: BufReader::new(answers), loops: self.loops };
+        // A library that is gone since the build shows here.
+        peers.run(0, 1)?;
+        Ok(peers)
     }
 }
 
-#[cfg(not(unix))]
-mod system {
-    use std::ffi::{CStr, c_void};
-
-    use super::Loop;
-
-    pub(super) fn open(_path: &CStr) -> Result<*mut c_void, String> {
-        Err(String::from("not for this system"))
+impl CPeers {
+    /// Runs a loop of so many bursts: the time, and the sum of what it loaded.
+    pub fn run(&mut self, index: usize, bursts: u64) -> Result<(Duration, u64), Failure> {
+        let name = self.loops.get(index).copied().unwrap_or("C peer");
+        let mut answer = String::new();
+        let mut ask = || {
+            if let Some(questions) = &mut self.questions {
+                writeln!(questions, "{index} {bursts}")?;
+                questions.flush()?;
+            }
+            self.answers.read_line(&mut answer)
+        };
+        ask().map_err(|error| Failure::at(name, error))?;
+        let numbers = answer
+            .split_once(' ')
+            .and_then(|(sum, nanos)| Some((Duration::from_nanos(nanos.trim().parse().ok()?), sum.parse().ok()?)));
+        numbers.ok_or_else(|| Failure::new(format!("{name}: the program does not run, it answered {answer:?}")))
     }
+}
 
-    pub(super) fn find(_library: *mut c_void, _symbol: &CStr) -> Result<Loop, String> {
-        Err(String::from("not for this system"))
+impl Drop for CPeers {
+    fn drop(&mut self) {
+        // At the end of its input the program ends.
+        self.questions = None;
+        let _ = self.child.wait();
     }
 }
 
@@ -142,23 +115,25 @@ mod tests {
 
     #[test]
     fn every_loop_loads_once_a_burst() {
-        let value = AtomicU64::new(3);
-        let root = AtomicPtr::new((&raw const value).cast_mut());
-        let (found, missing) = open();
-        assert_eq!(found.len() + missing.len(), 2);
-        for library in &found {
-            for peer in library.peers.iter().chain([&library.bare]) {
-                assert_eq!(peer.run(&root, 1000), 3000, "{}", peer.name);
-                // Registered again on the same thread.
-                assert_eq!(peer.run(&root, 1), 3, "{}", peer.name);
+        let (found, missing) = start();
+        assert_eq!(found.len() + missing.len(), SOURCES.len());
+        for mut peers in found {
+            for index in 0..peers.loops.len() {
+                assert_eq!(peers.run(index, 1000).unwrap().1, 3000, "{}", peers.loops[index]);
+                assert_eq!(peers.run(index, 1).unwrap().1, 3, "{}", peers.loops[index]);
             }
+            // No such loop: the program ends, and the answer is an error.
+            let past = peers.loops.len();
+            assert!(peers.run(past, 1).is_err());
         }
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named() {
-        let missing = library("it", Some("/nonexistent/lib.so"), None, ("bare", c"bare"), &[]).unwrap_err();
-        assert!(missing.names == "it" && missing.reason.contains("/nonexistent/lib.so"), "{missing:?}");
-        assert_eq!(library("it", None, Some("no compiler"), ("bare", c"bare"), &[]).unwrap_err().reason, "no compiler");
+    fn peers_that_are_not_there_are_named() {
+        let start =
+            |program, reason| Source { program, reason, loops: &["bare", "it"] }.start().unwrap_err().to_string();
+        assert!(start(Some("/nonexistent/program"), None).contains("/nonexistent/program: "));
+        assert_eq!(start(None, Some("no compiler")), "no compiler");
+        assert!(start(Some("false"), None).contains("does not run") || start(Some("false"), None).contains("pipe"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The body of every burst is the same: one Acquire load of a root pointer and one load that depends on it. No writer
 //! runs. One thread, pinned, measures all schemes in turns; the cost of one is its time minus the bare load's of the
-//! same turn, per burst. The C peers are inlined into loops of a C compiler and are compared with its bare load.
+//! same turn, per burst. The C peers run in programs of their own, on the same core, and are compared with the bare load there.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use clap::Args;
 use crossbeam_epoch as crossbeam;
 use fib::{Fib, Reader};
 
-use crate::c_peers::{self, CPeer};
+use crate::c_peers::{self, CPeers};
 use crate::cores::{Pin, allowed};
 use crate::failure::Failure;
 use crate::measure::{Spread, in_turns, timed};
@@ -27,11 +27,11 @@ const VALUE: u64 = 3;
 /// Options of `readers`.
 #[derive(Debug, Args)]
 pub struct ReadersOptions {
-    /// Bursts per pass
-    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    /// Bursts per pass: a pass of 0.1 ms is seldom interrupted, and the median forgets those that are
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
     bursts: u64,
     /// Measured passes of every scheme
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 301, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     passes: u64,
     #[command(flatten)]
     output: OutputOptions,
@@ -53,7 +53,12 @@ enum Scheme {
     CrossbeamLocal,
     CrossbeamDefault,
     Seize,
-    C(CPeer),
+    /// A loop of a library's program.
+    C {
+        library: usize,
+        index: usize,
+        name: &'static str,
+    },
 }
 
 impl Scheme {
@@ -65,7 +70,7 @@ impl Scheme {
             Scheme::CrossbeamLocal => "crossbeam-epoch, pin of a LocalHandle",
             Scheme::CrossbeamDefault => "crossbeam-epoch, default pin",
             Scheme::Seize => "seize, enter",
-            Scheme::C(peer) => peer.name,
+            Scheme::C { name, .. } => name,
         }
     }
 }
@@ -76,6 +81,7 @@ struct Bench {
     reader: Reader,
     crossbeam: crossbeam::LocalHandle,
     seize: seize::Collector,
+    c_peers: Vec<CPeers>,
     bursts: u64,
 }
 
@@ -88,9 +94,9 @@ impl Bench {
 
     /// The time of one pass, and the sum of its loads. Never inlined, so that each loop is compiled by itself.
     #[inline(never)]
-    fn pass(&mut self, scheme: Scheme) -> (Duration, u64) {
+    fn pass(&mut self, scheme: Scheme) -> Result<(Duration, u64), Failure> {
         let (root, bursts) = (&self.root, self.bursts);
-        match scheme {
+        let measured = match scheme {
             Scheme::Bare => timed(|| (0..bursts).fold(0, |sum, _| sum + Bench::body(root))),
             Scheme::Guard => {
                 let reader = &mut self.reader;
@@ -142,8 +148,9 @@ impl Bench {
                 }
                 sum
             }),
-            Scheme::C(peer) => timed(|| peer.run(root, bursts)),
-        }
+            Scheme::C { library, index, .. } => self.c_peers[library].run(index, bursts)?,
+        };
+        Ok(measured)
     }
 }
 
@@ -152,11 +159,13 @@ fn measure(report: &mut Report, bursts: u64, passes: usize) -> Result<(), Failur
     let fib = Fib::new().map_err(|error| Failure::at("fib", error))?;
     let core = allowed().last().copied();
     let pin = core.and_then(Pin::to);
+    let (c_peers, missing) = c_peers::start();
     let mut bench = Bench {
         root: AtomicPtr::new(Box::into_raw(Box::new(AtomicU64::new(VALUE)))),
         reader: fib.reader("readers").map_err(|error| Failure::at("fib", error))?,
         crossbeam: crossbeam::Collector::new().register(),
         seize: seize::Collector::new(),
+        c_peers,
         bursts,
     };
     report.setting("bursts", bursts);
@@ -176,16 +185,15 @@ fn measure(report: &mut Report, bursts: u64, passes: usize) -> Result<(), Failur
         (Scheme::CrossbeamDefault, 0),
         (Scheme::Seize, 0),
     ];
-    let (libraries, missing) = c_peers::open();
-    for library in libraries {
+    for (library, peers) in bench.c_peers.iter().enumerate() {
         let bare = schemes.len();
-        schemes.push((Scheme::C(library.bare), bare));
-        schemes.extend(library.peers.into_iter().map(|peer| (Scheme::C(peer), bare)));
+        let loops = peers.loops.iter().enumerate();
+        schemes.extend(loops.map(|(index, &name)| (Scheme::C { library, index, name }, bare)));
     }
     let mut wrong = Vec::new();
     let seconds = in_turns("measuring readers", schemes.len(), passes, |index| {
         let scheme = schemes[index].0;
-        let (time, sum) = bench.pass(scheme);
+        let (time, sum) = bench.pass(scheme)?;
         if black_box(sum) != VALUE * bursts {
             wrong.push(format!("{}: {bursts} bursts loaded {sum}, not {}", scheme.name(), VALUE * bursts));
         }

@@ -262,6 +262,7 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
             }
         }
         drop(step);
+        self.note_disturbance(report, "disturbed_installs", runs.iter().flatten().map(|(_, seen)| seen));
         self.show_installs(report, budgets, &runs);
         self.judge_installs(report, budgets, &runs);
         Ok(())
@@ -469,7 +470,7 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
         table.row([written, Observed::fields(&busy.iter().collect::<Vec<_>>()).to_vec()].concat());
         report.table(table);
 
-        self.note_disturbance(report, &idle);
+        self.note_disturbance(report, "disturbed_full_table", idle.iter().chain(&busy));
         let ratio = |value: fn(&Observed) -> f64| {
             Spread::of(idle.iter().zip(&busy).map(|(idle, busy)| value(busy) / value(idle)).collect())
         };
@@ -490,14 +491,12 @@ impl<A: SubjectAddr + BatchKey> Bench<'_, A> {
     }
 
     /// Says so when readers that never sleep did not have their cores to themselves, although no thread of ours was there.
-    fn note_disturbance(&self, report: &mut Report, idle: &[Observed]) {
+    fn note_disturbance<'b>(&self, report: &mut Report, part: &str, seen: impl Iterator<Item = &'b Observed>) {
         const UNDISTURBED: f64 = 97.0;
-        let percent = median(idle.iter().map(|seen| seen.cpu_percent));
+        let percent = median(seen.map(|seen| seen.cpu_percent));
         if self.placement.is_exclusive() && percent < UNDISTURBED {
-            let text = format!(
-                "readers beside an idle writer had {percent:.0} % of a core: other programs ran, times are noise"
-            );
-            report.setting("disturbed", text);
+            let text = format!("readers had {percent:.0} % of a core: other programs ran, times are noise");
+            report.setting(part, text);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::addr::Addr;
-use crate::error::{FibError, OutOfMemory};
+use crate::error::{FibError, OutOfMemory, Resource};
 use crate::reclaim::{AdmitError, Budget, Domain, Limbo, Retired};
 use crate::settings::{SharedSettings, Watch};
 use crate::trie::arena::Arena;
@@ -70,6 +70,48 @@ impl Engine {
     pub(crate) fn synchronize(&mut self, limit: Option<Duration>) -> Result<(), AdmitError> {
         let arena = &mut self.arena;
         self.limbo.synchronize(limit, &mut |block: Block| block.free(arena))
+    }
+
+    /// Runs `plan` with the arena's slack allowed: for changes that remove routes, which a full arena must not refuse.
+    pub(crate) fn with_slack<T>(&mut self, plan: impl FnOnce(&mut Engine) -> T) -> T {
+        self.arena.allow_slack(true);
+        let planned = plan(self);
+        self.arena.allow_slack(false);
+        planned
+    }
+
+    /// Runs `plan`, which fills [`Engine::plan`], for a change that may need more node memory than before.
+    #[inline]
+    pub(crate) fn plan_insertion(
+        &mut self,
+        mut plan: impl FnMut(&mut Engine) -> Result<(), OutOfMemory>,
+    ) -> Result<(), OutOfMemory> {
+        match plan(self) {
+            Err(refused @ OutOfMemory { resource: Resource::Arena, limit: 1.., .. }) => {
+                self.plan_at_the_limit(refused, plan)
+            }
+            planned => planned,
+        }
+    }
+
+    /// Once more, after `refused`: the limit is on what the tables hold, and what stood in the way may be memory that
+    /// readers have let go of, or that they are about to: blocks retired before, and those that this plan replaces.
+    /// The slack is for those, and the plan is kept if the tables alone stay within the limit.
+    #[cold]
+    #[inline(never)]
+    fn plan_at_the_limit(
+        &mut self,
+        refused: OutOfMemory,
+        plan: impl FnOnce(&mut Engine) -> Result<(), OutOfMemory>,
+    ) -> Result<(), OutOfMemory> {
+        self.reclaim();
+        self.with_slack(plan).map_err(|_| refused)?;
+        let retired = self.limbo.dirty_bytes() + self.plan.retired_bytes();
+        if self.arena.live_bytes() - retired > self.arena.limit_bytes() {
+            self.plan.abandon(&mut self.arena);
+            return Err(refused);
+        }
+        Ok(())
     }
 
     /// Makes room for what the plan will retire; without it the plan is abandoned.

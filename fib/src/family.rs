@@ -49,7 +49,7 @@ impl<A: Addr> FamilyTable<A> {
         let planned =
             self.rib.plan_insert(prefix, route, mode).map_err(|error| FibError::from_rib(error, prefix, route))?;
         let change = Winner { before: planned.winner_before(), after: planned.winner_after() };
-        self.plan_winner(engine, prefix, change)?;
+        engine.plan_insertion(|engine| self.plan_winner(engine, prefix, change))?;
         let replaced = self.rib.commit_insert(planned);
         self.publish_winner(engine, entry, prefix, change);
         Ok(replaced)
@@ -66,7 +66,7 @@ impl<A: Addr> FamilyTable<A> {
         self.trie.prefetch(engine.nodes, prefix.addr());
         let Some(planned) = self.rib.plan_remove(prefix, which) else { return Ok(None) };
         let change = Winner { before: planned.winner_before(), after: planned.winner_after() };
-        self.plan_winner(engine, prefix, change)?;
+        engine.with_slack(|engine| self.plan_winner(engine, prefix, change))?;
         let removed = self.rib.commit_remove(planned);
         self.publish_winner(engine, entry, prefix, change);
         Ok(Some(removed))
@@ -84,14 +84,16 @@ impl<A: Addr> FamilyTable<A> {
         if prefixes == 0 {
             return Ok(0);
         }
-        let plan = &mut engine.plan;
-        if prefix == Prefix::DEFAULT {
-            self.trie.plan_clear(&mut engine.arena, engine.nodes, plan)?;
-        } else {
-            let change = Change::Clear { value: self.inherited(prefix), removed: prefixes };
-            self.trie.plan_route(&mut engine.arena, engine.nodes, plan, self.rib.root(), prefix, change)?;
-        }
-        engine.reserve_retirement()?;
+        engine.with_slack(|engine| {
+            let plan = &mut engine.plan;
+            if prefix == Prefix::DEFAULT {
+                self.trie.plan_clear(&mut engine.arena, engine.nodes, plan)?;
+            } else {
+                let change = Change::Clear { value: self.inherited(prefix), removed: prefixes };
+                self.trie.plan_route(&mut engine.arena, engine.nodes, plan, self.rib.root(), prefix, change)?;
+            }
+            engine.reserve_retirement()
+        })?;
         let removed = self.rib.remove_within(prefix);
         if prefix == Prefix::DEFAULT {
             // The default first: an address that had a route of its own then never sees it in between.
@@ -180,7 +182,7 @@ impl<A: Addr> FamilyTable<A> {
         }
     }
 
-    fn plan_winner(&mut self, engine: &mut Engine, prefix: Prefix<A>, change: Winner) -> Result<(), FibError> {
+    fn plan_winner(&self, engine: &mut Engine, prefix: Prefix<A>, change: Winner) -> Result<(), OutOfMemory> {
         if change.before == change.after || prefix == Prefix::DEFAULT {
             return Ok(());
         }
@@ -193,8 +195,7 @@ impl<A: Addr> FamilyTable<A> {
         };
         let change = Change::Own { value, added: change.before.is_none(), removed: change.after.is_none() };
         self.trie.plan_route(&mut engine.arena, engine.nodes, &mut engine.plan, self.rib.root(), prefix, change)?;
-        engine.reserve_retirement()?;
-        Ok(())
+        engine.reserve_retirement()
     }
 
     fn publish_winner(&mut self, engine: &mut Engine, entry: &Entry, prefix: Prefix<A>, change: Winner) {

@@ -16,14 +16,19 @@ use crate::trie::node::{self, Nodes};
 use crate::writer::{State, Writer};
 
 /// Bytes that 32-bit slots can address: a sparse child's offset has 30 bits in units of 8 bytes.
-const NODE_MEMORY_MAX: usize = node::MAX_OFFSET as usize * 8;
+const ADDRESSABLE: usize = node::MAX_OFFSET as usize * 8;
+
+/// The largest limit that leaves room for the arena's slack.
+const NODE_MEMORY_MAX: usize = ADDRESSABLE / 8 * 7;
 
 /// How a [`Fib`] is made.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Limit of the node memory of all tables together, in bytes. Default and maximum 8 GiB; memory is taken from the
-    /// system as tables grow.
+    /// Limit of the node memory of all tables together, in bytes. Default and maximum 7 GiB; memory is taken from the
+    /// system as tables grow. It is on what the tables hold: nodes that were replaced and that readers may still see come
+    /// on top, and so do the copies that an update works with, together never more than an eighth of the limit and 2 MiB.
+    /// So routes can be removed when the limit is reached, and others added in their place.
     pub node_memory: usize,
     /// Dirty-memory budget in bytes; see [`Fib::set_sync_mem`]. Default 524,288.
     pub sync_mem: usize,
@@ -179,7 +184,7 @@ impl Fib {
         let cpu = Cpu::new(choose_batch(options.batch)?);
         let domain = Domain::new();
         let arena = Arena::new(ArenaOptions {
-            reserve_bytes: NODE_MEMORY_MAX,
+            reserve_bytes: ADDRESSABLE,
             limit_bytes: options.node_memory.min(NODE_MEMORY_MAX),
             huge_pages: options.huge_pages,
         })?;

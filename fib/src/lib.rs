@@ -20,7 +20,7 @@
 //! let view = burst.main();
 //! assert_eq!(view.lookup("10.1.2.3".parse::<std::net::IpAddr>()?), Some(NextHopId::new(2)?));
 //!
-//! let addrs = [0x0a00_0001, 0x0a01_0001, 0x0b00_0001]; // host order
+//! let addrs = [0x0a00_0001_u32, 0x0a01_0001, 0x0b00_0001]; // host order
 //! let mut next_hops = [NextHopId::MAX; 3];
 //! view.lookup_batch(&addrs, &mut next_hops, NextHopId::MAX);
 //! assert_eq!(next_hops.map(NextHopId::get), [1, 2, NextHopId::MAX.get()]);

@@ -25,6 +25,16 @@ use crate::trie::node::{Descriptor, Nodes};
 /// A registered reader: one per thread. It may be moved to another thread, but not shared.
 ///
 /// Dropping it unregisters it. Readers never lock, allocate, free or make a system call in a lookup.
+///
+/// Sharing one is refused at compile time:
+///
+/// ```compile_fail,E0277
+/// let fib = fib::Fib::new().unwrap();
+/// let reader = fib.reader("worker").unwrap();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| println!("{:?}", &reader));
+/// });
+/// ```
 pub struct Reader {
     slot: ReaderSlot,
     shared: Arc<Shared>,

@@ -213,7 +213,8 @@ impl Table<'_> {
     }
 
     /// Removes the first route of `prefix` that fits `which` and returns it; `None` when there is none, which is not an
-    /// error. The next route in order takes over.
+    /// error. The next route in order takes over. A full node memory is no obstacle, see
+    /// [`Options::node_memory`](crate::Options::node_memory).
     pub fn remove(&mut self, prefix: IpNet, which: RouteMatch) -> Result<Option<Route>, FibError> {
         by_family!(self, typed(prefix)?, |table, entry, prefix| table.remove(self.engine, entry, prefix, &which))
     }
@@ -227,12 +228,11 @@ impl Table<'_> {
     pub fn clear(&mut self) -> Result<u64, FibError> {
         self.engine.admit()?;
         let (mut v4_plan, mut v6_plan) = (Plan::default(), Plan::default());
-        let planned = self
-            .state
-            .v4
-            .plan_clear(self.engine, &mut v4_plan)
-            .and_then(|()| self.state.v6.plan_clear(self.engine, &mut v6_plan))
-            .and_then(|()| self.engine.limbo.reserve(v4_plan.retired_blocks() + v6_plan.retired_blocks()));
+        let planned = self.engine.with_slack(|engine| {
+            self.state.v4.plan_clear(engine, &mut v4_plan)?;
+            self.state.v6.plan_clear(engine, &mut v6_plan)?;
+            engine.limbo.reserve(v4_plan.retired_blocks() + v6_plan.retired_blocks())
+        });
         if let Err(error) = planned {
             v4_plan.abandon(&mut self.engine.arena);
             v6_plan.abandon(&mut self.engine.arena);
@@ -301,6 +301,8 @@ impl Table<'_> {
             }
         }
         self.engine.admit()?;
+        // What was in the table before it was emptied is room for what comes.
+        self.engine.reclaim();
         // Both families are planned before either is published, so that there is nothing to undo afterwards.
         let (mut v4_plan, mut v6_plan) = (Plan::default(), Plan::default());
         let planned = (|| {
@@ -474,7 +476,10 @@ impl Table<'_> {
         table
             .rib
             .check()
-            .and_then(|()| check::check(&table.trie, self.engine.nodes, entry, &table.rib, footprint).map(drop))
+            .and_then(|()| {
+                check::check(&table.trie, self.engine.nodes, entry, &table.rib, footprint, table.skipped_resizes > 0)
+                    .map(drop)
+            })
             .map_err(|message| CheckError { message: format!("{}: {message}", A::FAMILY) })
     }
 

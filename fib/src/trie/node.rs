@@ -18,6 +18,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::arena::SMALL_MAX;
 use crate::addr::STEP_SLOTS;
 use crate::nexthop::NextHopId;
 
@@ -356,6 +357,10 @@ const fn sparse_bytes(width: Width, stored: usize, children: usize) -> usize {
         _ => children_at(width.bytes(), stored) + 4 * children,
     }
 }
+
+// What the arena serves as a small block: 64 stored slots, in narrow nodes all of them children.
+const _: () = assert!(sparse_bytes(Width::W32, STEP_SLOTS, 0) <= SMALL_MAX);
+const _: () = assert!(sparse_bytes(Width::W16, STEP_SLOTS, STEP_SLOTS) <= SMALL_MAX);
 
 /// Byte offset of the children inside a narrow sparse block.
 #[inline(always)]

@@ -85,6 +85,11 @@ impl Plan {
         self.retired.len()
     }
 
+    /// Bytes that publishing will retire.
+    pub(crate) fn retired_bytes(&self) -> usize {
+        self.retired.iter().map(|block| block.bytes()).sum()
+    }
+
     /// Gives all fresh blocks back and forgets the rest: nothing was changed.
     pub(crate) fn abandon(&mut self, arena: &mut Arena) {
         for block in self.fresh.drain(..) {
