@@ -98,10 +98,10 @@ impl Options {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TableOptions {
-    /// The most key bits that the IPv4 root may consume: 6, 12, 18 (default) or 24. More is faster and larger: 2^bits
-    /// slots of 4 bytes when the table is large.
+    /// The most key bits that the IPv4 root may consume: 6, 12, 18 (default) or 24. A root of `b` bits takes 2^b slots of 4
+    /// bytes and comes once the table has 2^b prefixes, so 24 makes a difference for tables of more than 16 million.
     pub root_limit_v4: u8,
-    /// The most key bits that the IPv6 root may consume: 2, 8, 14 (default) or 20.
+    /// The most key bits that the IPv6 root may consume: 2, 8, 14 (default) or 20; as for IPv4.
     pub root_limit_v6: u8,
 }
 
