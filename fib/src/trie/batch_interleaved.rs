@@ -19,7 +19,7 @@ use super::node::{Nodes, Root, Slot, narrow_miss};
 use crate::addr::Addr;
 use crate::nexthop::NextHopId;
 
-/// Addresses in lock-step. 32 keep the load buffers busy; 64 spill more than they hide.
+/// Addresses in lock-step: their slots and keys fit a few cache lines of stack.
 const LANES: usize = 32;
 
 /// Levels after which an IPv6 lane can be near the end of the upper 64 bits.
