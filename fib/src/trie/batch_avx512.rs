@@ -17,8 +17,7 @@
 //! here, so none tears, and a load that follows another by address dependency is ordered after it, so a lane that sees a
 //! child sees the child's contents, as Acquire gives to the scalar code. Sanitizers and Miri run the scalar variants.
 //!
-//! Tried: both kinds of nodes in one pass, with a branch per group on which are there (mispredictions: IPv6 at half the rate);
-//! finishing lanes one by one is kept only where at most a few of 64 go on.
+//! Lanes are finished one by one only where at most a few of 64 go on.
 
 // The groups of lanes go through several arrays side by side; indices say so better than nested zips.
 #![allow(clippy::needless_range_loop)]
